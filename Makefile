@@ -1,0 +1,34 @@
+# Everything runs in .venv, which the first command creates: only Python >= 3.11 and make are needed.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: venv demo test slow lint bench clean
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python >= 3.11 is needed, $$($(PYTHON) --version) was found; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,bench,lint]'
+	@touch $@
+
+demo: venv
+	$(BIN)/dln demo --out demo
+
+test: venv
+	$(BIN)/python -m pytest -m 'not slow and not data' -n 2
+
+slow: venv
+	$(BIN)/python -m pytest -m slow -n 2
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+bench: venv
+	$(BIN)/dln bench inference
+
+clean:
+	rm -rf .venv demo

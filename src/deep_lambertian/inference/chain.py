@@ -1,0 +1,224 @@
+"""Gibbs chains over many objects at once, with running moments and short traces of what a person watches.
+
+Objects and chains are batched with `vmap`, and objects are shared out over the devices at hand. Every chain draws
+from a key of its own, made from the seed and its own numbers: how the batch is laid out does not change a result.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec
+
+from deep_lambertian.inference import gibbs
+from deep_lambertian.inference.sampler import Block, Sampler
+from deep_lambertian.lambertian import scale_normals
+from deep_lambertian.moments import Moments
+from deep_lambertian.params import Observation, Params
+from deep_lambertian.progress import chunks
+
+TRACE_LENGTH = 512  # a longer chain is thinned to this many records, so that memory does not grow with it
+PROBES = 8  # pixels, spread evenly, whose albedo and normal are traced
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Schedule:
+    """How long to run and what to keep; numbers that are traced, so that one compilation serves any length.
+
+    Iterations from `keep_from` on fill the slots of the kept states evenly; the last of a slot stays.
+    """
+
+    iterations: int
+    burn_in: int
+    anneal: float
+    keep_from: int
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Carry:
+    """A chain under way."""
+
+    state: gibbs.State
+    moments: dict[str, Moments]
+    trace: dict[str, jax.Array]
+    kept: dict[str, jax.Array]
+
+
+def observe(state: gibbs.State, info: gibbs.Info) -> dict[str, jax.Array]:
+    """The quantities whose posterior means and spreads are asked for."""
+    return {
+        "albedo": state.albedo,
+        "directions": gibbs.on_sphere(state.normals),
+        "scaled_normals": scale_normals(state.albedo, state.normals),
+        "lights": state.lights,
+        "acceptance": info.acceptance,
+    }
+
+
+def watch(state: gibbs.State, info: gibbs.Info) -> dict[str, jax.Array]:
+    """The few numbers of a sweep that are traced, for convergence diagnostics."""
+    pixels = np.linspace(0, state.albedo.shape[0] - 1, PROBES).astype(int)
+    return {
+        "energy": info.energy,
+        "residual": info.residual,
+        "acceptance": jnp.mean(info.acceptance),
+        "lights": state.lights,
+        "albedo": state.albedo[pixels],
+        "normals": state.normals[pixels],
+    }
+
+
+def keep(state: gibbs.State) -> dict[str, jax.Array]:
+    """What of a state is kept where samples are asked for."""
+    return {"albedo": state.albedo, "normals": state.normals, "lights": state.lights}
+
+
+def _first(params: Params, data: Observation, given: dict[str, jax.Array], sampler: Sampler, slots: int) -> Carry:
+    """The start of one chain."""
+    state = gibbs.start(params, data, sampler, **given)
+    info = gibbs.Info(jnp.zeros(()), jnp.zeros(()), jnp.zeros_like(state.albedo))
+
+    def room(length: int, values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        return {name: jnp.zeros((length, *value.shape)) for name, value in values.items()}
+
+    return Carry(
+        state,
+        {name: Moments.zeros(value.shape) for name, value in observe(state, info).items()},
+        room(TRACE_LENGTH, watch(state, info)),
+        room(slots, keep(state)),
+    )
+
+
+def _sweeps(
+    params: Params,
+    data: Observation,
+    key: jax.Array,
+    carry: Carry,
+    schedule: Schedule,
+    bounds: tuple[jax.Array, jax.Array],
+    kernel: Sampler,
+    clamped: frozenset[Block],
+) -> Carry:
+    """Sweeps bounds[0] … bounds[1]−1 of one chain."""
+    slots = next(iter(carry.kept.values())).shape[0]
+
+    def put(room: dict[str, jax.Array], slot: jax.Array, values: dict[str, jax.Array]) -> dict[str, jax.Array]:
+        return {name: room[name].at[slot].set(value) for name, value in values.items()}
+
+    def sweep(t: jax.Array, carry: Carry) -> Carry:
+        heat = 1 - t.astype(jnp.float32) / jnp.maximum(schedule.burn_in, 1)
+        state, info = gibbs.step(
+            jax.random.fold_in(key, t),
+            params,
+            data,
+            carry.state,
+            kernel,
+            clamped,
+            temperature=jnp.power(schedule.anneal, jnp.maximum(heat, 0.0)),
+            adapt_rate=jnp.where(t < schedule.burn_in, 0.5 / jnp.sqrt(1.0 + t.astype(jnp.float32)), 0.0),
+        )
+        counts = (t >= schedule.burn_in).astype(jnp.float32)
+        seen = observe(state, info)
+        moments = {name: m.add(seen[name], counts) for name, m in carry.moments.items()}
+        trace = put(
+            carry.trace,
+            t * TRACE_LENGTH // jnp.maximum(schedule.iterations, TRACE_LENGTH),
+            watch(state, info),
+        )
+        kept = carry.kept
+        if slots:
+            span = jnp.maximum(schedule.iterations - schedule.keep_from, 1)
+            slot = (t - schedule.keep_from) * slots // span
+            # A slot before the first is out of range, and such a write is dropped.
+            kept = put(kept, jnp.where(slot < 0, slots, slot), keep(state))
+        return Carry(state, moments, trace, kept)
+
+    return jax.lax.fori_loop(*bounds, sweep, carry)
+
+
+@partial(jax.jit, static_argnames=("sampler", "slots", "chains", "mesh"))
+def _start_all(params, data, given, sampler: Sampler, slots: int, chains: int, mesh: Mesh) -> Carry:
+    def one_device(params: Params, data: Observation, given: dict[str, jax.Array]) -> Carry:
+        first = partial(_first, params, sampler=sampler, slots=slots)
+        carry = jax.vmap(first)(data, given)
+        return jax.tree.map(lambda x: jnp.repeat(x[:, None], chains, axis=1), carry)
+
+    objects = PartitionSpec("objects")
+    specs = (PartitionSpec(), objects, objects)
+    return jax.shard_map(one_device, mesh=mesh, in_specs=specs, out_specs=objects, check_vma=False)(params, data, given)
+
+
+@partial(jax.jit, static_argnames=("kernel", "clamped", "mesh"), donate_argnames="carry")
+def _advance_all(
+    params, data, keys, carry: Carry, schedule: Schedule, bounds, kernel: Sampler, clamped, mesh: Mesh
+) -> Carry:
+    def one_device(params, data, keys, carry, schedule, bounds):
+        one = partial(_sweeps, kernel=kernel, clamped=clamped)
+        chains = jax.vmap(one, in_axes=(None, None, 0, 0, None, None))
+        return jax.vmap(chains, in_axes=(None, 0, 0, 0, None, None))(params, data, keys, carry, schedule, bounds)
+
+    objects, all_alike = PartitionSpec("objects"), PartitionSpec()
+    specs = (all_alike, objects, objects, objects, all_alike, all_alike)
+    run = jax.shard_map(one_device, mesh=mesh, in_specs=specs, out_specs=objects, check_vma=False)
+    return run(params, data, keys, carry, schedule, bounds)
+
+
+def chain_keys(seed: int, objects: Iterable[int], chains: int) -> jax.Array:
+    """A key for every chain of every object (S, C), from the numbers of both alone."""
+    fold = jax.vmap(jax.random.fold_in, in_axes=(0, None))
+    keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.array(list(objects)))
+    return jnp.stack([fold(keys, c) for c in range(chains)], axis=1)
+
+
+def run(
+    params: Params,
+    data: Observation,
+    sampler: Sampler,
+    *,
+    seed: int = 0,
+    chains: int = 1,
+    clamped: frozenset[Block] = frozenset(),
+    given: dict[str, jax.Array] | None = None,
+    keep: int = 0,
+    keep_from: int | None = None,
+    devices: list[jax.Device] | None = None,
+    progress: bool = False,
+) -> Carry:
+    """Run `chains` chains for each of S objects: `data` and `given` have a leading axis S, the answer (S, C).
+
+    `given` holds the starts of blocks that do not start from the prior; `keep` states are kept, evenly spread over the
+    sweeps from `keep_from` (the end of the burn-in unless told).
+    """
+    objects = data.images.shape[0]
+    devices = jax.local_devices() if devices is None else devices
+    devices = devices[: max(1, min(len(devices), objects))]
+    mesh = Mesh(np.array(devices), ("objects",))
+    keys = chain_keys(seed, range(objects), chains)
+    spare = -objects % len(devices)  # devices take equal shares: repeat the last object to fill up
+    padded = jax.tree.map(lambda x: _extend(x, spare), (data, given or {}, keys))
+    data, given, keys = padded
+    kernel = replace(sampler, iterations=1, burn_in=0, anneal=1.0)  # what only the schedule needs is traced
+    carry = _start_all(params, data, given, kernel, keep, chains, mesh)
+    kernel = replace(kernel, step_size=1.0, start="bias")
+    keep_from = sampler.burn_in if keep_from is None else keep_from
+    schedule = Schedule(sampler.iterations, sampler.burn_in, sampler.anneal, keep_from)
+    for bounds in chunks(sampler.iterations, "sampling", progress):
+        carry = _advance_all(params, data, keys, carry, schedule, bounds, kernel, clamped, mesh)
+        if progress:
+            jax.block_until_ready(carry)
+    return jax.tree.map(lambda x: x[:objects], carry) if spare else carry
+
+
+def _extend(x: Any, spare: int) -> Any:
+    return jnp.concatenate([x, jnp.repeat(x[-1:], spare, axis=0)]) if spare else x
+
+
+def trace_length(iterations: int) -> int:
+    """How many records of a trace a chain of this length has filled."""
+    return min(iterations, TRACE_LENGTH)

@@ -1,0 +1,127 @@
+"""What a caller may hand to inference, checked once at the door; every message says what was got and expected."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from deep_lambertian.params import Observation
+
+Shape = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One object's images (P, V), weights (P, V), and the blocks that are known."""
+
+    images: np.ndarray
+    weights: np.ndarray
+    known: dict[str, np.ndarray]
+
+
+def check_request(
+    shape: Shape,
+    images: Any,
+    lights: Any = None,
+    mask: Any = None,
+    weights: Any = None,
+    albedo: Any = None,
+    normals: Any = None,
+    name: str = "images",
+) -> Request:
+    """Bring one object's inputs to the sampler's form, or raise a ValueError."""
+    pixels, seen = _images(shape, images, name), None
+    count = pixels.shape[0]
+    for what, value in (("mask", mask), ("weights", weights)):
+        if value is not None:
+            layer = _weights(shape, count, value, what)
+            seen = layer if seen is None else seen * layer
+    if seen is None:
+        seen = np.ones_like(pixels)
+    bad = ~np.isfinite(pixels) & (seen > 0)
+    if bad.any():
+        raise ValueError(
+            f"{name}: expected finite pixels, got {int(bad.sum())} that are NaN or infinite; mend them or mask them out"
+        )
+    pixels = np.where(np.isfinite(pixels), pixels, 0).astype(np.float32)
+    known = {
+        "lights": _known("lights", lights, (count, 3)),
+        "albedo": _known("albedo", albedo, shape),
+        "normals": _known("normals", normals, (*shape, 3)),
+    }
+    flat = {"albedo": (-1,), "normals": (-1, 3), "lights": (-1, 3)}
+    given = {block: value.reshape(flat[block]) for block, value in known.items() if value is not None}
+    return Request(pixels, seen, given)
+
+
+def _images(shape: Shape, images: Any, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(images)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected images of one size, got a ragged sequence ({error})") from error
+    if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
+        raise ValueError(f"{name}: expected real numbers, got {array.dtype}")
+    height, width = shape
+    if array.size == 0:
+        raise ValueError(f"{name}: expected at least one image of {height}×{width} pixels, got none")
+    if array.ndim not in (2, 3):
+        raise ValueError(
+            f"{name}: expected ({height}, {width}) for one image or (P, {height}, {width}) for several, "
+            f"got shape {array.shape}"
+        )
+    if array.shape[-2:] != shape:
+        raise ValueError(
+            f"{name}: the model was built for {height}×{width} pixels, got {array.shape[-2]}×{array.shape[-1]}; "
+            f"resize the images to {height}×{width}, or take a model of their size"
+        )
+    if np.issubdtype(array.dtype, np.integer):  # the full range of the type is [0, 1], as in image libraries
+        array = array.astype(np.float64) / np.iinfo(array.dtype).max
+    return array.reshape(-1, height * width).astype(np.float32)
+
+
+def _weights(shape: Shape, count: int, value: Any, what: str) -> np.ndarray:
+    array = np.asarray(value, np.float32)
+    if array.shape not in (shape, (count, *shape)):
+        raise ValueError(f"{what}: expected shape {shape} or {(count, *shape)}, got {array.shape}")
+    if not np.all((array >= 0) & (array <= 1)):
+        raise ValueError(f"{what}: expected values between 0 and 1, got {array.min():g} to {array.max():g}")
+    if not array.any():
+        raise ValueError(f"{what}: expected at least one pixel that counts, got a {what} that is 0 everywhere")
+    return np.broadcast_to(array.reshape(-1, shape[0] * shape[1]), (count, shape[0] * shape[1]))
+
+
+def _known(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray | None:
+    if value is None:
+        return None
+    array = np.asarray(value, np.float32)
+    if what == "lights" and array.shape == (3,) and shape[0] == 1:
+        array = array[None]
+    if array.shape != shape:
+        raise ValueError(f"{what}: expected shape {shape}, got {array.shape}")
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{what}: expected finite numbers, got some that are not")
+    return array
+
+
+def stack(requests: Sequence[Request]) -> tuple[Observation, dict[str, jnp.ndarray]]:
+    """Many objects in one batch (S, P, ...): objects with fewer images are filled up with images of weight 0."""
+    most = max(request.images.shape[0] for request in requests)
+
+    def fill(array: np.ndarray) -> np.ndarray:
+        return np.concatenate([array, np.zeros((most - array.shape[0], *array.shape[1:]), np.float32)])
+
+    blocks = {frozenset(request.known) for request in requests}
+    if len(blocks) > 1:
+        raise ValueError(
+            "expected the same blocks (lights, albedo, normals) to be known for every object, "
+            f"got {sorted(sorted(b) for b in blocks)}"
+        )
+    known = {}
+    for block in next(iter(blocks)):
+        values = [request.known[block] for request in requests]
+        known[block] = jnp.asarray(np.stack([fill(v) if block == "lights" else v for v in values]))
+    images = jnp.asarray(np.stack([fill(request.images) for request in requests]))
+    weights = jnp.asarray(np.stack([fill(request.weights) for request in requests]))
+    return Observation(images, weights), known

@@ -1,0 +1,164 @@
+"""What inference returns: albedo, normals and lights of one object, with their uncertainty."""
+
+import json
+import zipfile
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep_lambertian.files import atomic_write
+from deep_lambertian.inference.diagnostics import Diagnostics, diagnose
+
+FORMAT = "deep_lambertian posterior"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Posterior means and standard deviations over the sweeps after the burn-in, of all chains together.
+
+    `albedo`, `albedo_std` (H, W); `normals` (H, W, 3) of unit length, `normals_std` (H, W) their angular spread in
+    degrees; `lights`, `lights_std` (P, 3); `scaled_normals` (H, W, 3), the mean of a·n, which spans the images of
+    the object under any light. `samples` holds the kept states, if any were asked for:
+    `albedo` (C, K, H, W), `normals` (C, K, H, W, 3), `lights` (C, K, P, 3).
+    """
+
+    albedo: np.ndarray
+    albedo_std: np.ndarray
+    normals: np.ndarray
+    normals_std: np.ndarray
+    lights: np.ndarray
+    lights_std: np.ndarray
+    scaled_normals: np.ndarray
+    diagnostics: Diagnostics
+    samples: dict[str, np.ndarray]
+    info: dict[str, Any]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        height, width = self.albedo.shape
+        return height, width
+
+    def relight(self, light: Any, *, shadows: bool = True) -> np.ndarray:
+        """The object's image (H, W) under a new light (3,), or images (P, H, W) under several (P, 3).
+
+        It is the posterior mean of a n·ℓ; where the surface turns away from the light it is dark, unless `shadows` is
+        false, as in Eq. 5.
+        """
+        light = np.asarray(light, np.float32)
+        if light.shape[-1:] != (3,) or light.ndim not in (1, 2) or not np.all(np.isfinite(light)):
+            raise ValueError(f"light: expected three finite numbers, or several such rows, got shape {light.shape}")
+        images = np.moveaxis(self.scaled_normals @ light.T, -1, 0) if light.ndim == 2 else self.scaled_normals @ light
+        return np.maximum(images, 0) if shadows else images
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one `.npz` file."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        arrays |= {f"samples/{name}": value for name, value in self.samples.items()}
+        arrays |= {
+            "diagnostics/acceptance": self.diagnostics.acceptance,
+            "diagnostics/energy": self.diagnostics.energy,
+        }
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "info": self.info,
+            "rhat": self.diagnostics.rhat,
+            "ess": self.diagnostics.ess,
+            "residual": self.diagnostics.residual,
+        }
+        with atomic_write(path) as file:
+            np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Posterior":
+        """Read a file that `save` wrote. Nothing in the file is executed."""
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            header = json.loads(str(arrays.pop("header")))
+            if header["format"] != FORMAT or header["version"] > VERSION:
+                raise ValueError(f"format {header['format']!r}, version {header['version']}")
+            samples = {n.removeprefix("samples/"): a for n, a in arrays.items() if n.startswith("samples/")}
+            diagnostics = Diagnostics(
+                header["rhat"],
+                header["ess"],
+                arrays["diagnostics/acceptance"],
+                header["residual"],
+                arrays["diagnostics/energy"],
+            )
+            values = {name: arrays[name] for name in _ARRAYS}
+        except FileNotFoundError:
+            raise
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            EOFError,
+            zipfile.BadZipFile,
+        ) as error:
+            raise ValueError(
+                f"{path}: expected a posterior saved by version {VERSION} of {FORMAT!r}, got something else "
+                f"or a damaged file ({error})"
+            ) from error
+        return cls(**values, diagnostics=diagnostics, samples=samples, info=header["info"])
+
+
+_ARRAYS = tuple(f.name for f in fields(Posterior) if f.name not in ("diagnostics", "samples", "info"))
+
+
+def summarise(
+    carry: Any,
+    index: int,
+    shape: tuple[int, int],
+    images: int,
+    iterations: int,
+    burn_in: int,
+    info: dict[str, Any],
+) -> Posterior:
+    """The posterior of object `index` of a finished run whose arrays are NumPy's; padding images are cut off."""
+    from deep_lambertian.inference.chain import trace_length
+
+    def pooled(name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Mean over all chains, and the standard deviation within and between them."""
+        moments = carry.moments[name]
+        means = moments.mean[index].astype(np.float64)
+        count = max(float(moments.count[index, 0]), 1.0)
+        within = np.mean(moments.square[index] / count, axis=0)
+        return np.mean(means, axis=0), np.sqrt(within + np.var(means, axis=0))
+
+    def picture(values: np.ndarray) -> np.ndarray:
+        return values.reshape(*shape, *values.shape[1:]).astype(np.float32)
+
+    albedo, albedo_std = pooled("albedo")
+    lights, lights_std = pooled("lights")
+    direction, _ = pooled("directions")
+    resultant = np.linalg.norm(direction, axis=-1)
+    records = trace_length(iterations)
+    trace = {name: values[index][:, :records] for name, values in carry.trace.items()}
+    trace["lights"] = trace["lights"][:, :, :images]
+    samples = {name: values[index] for name, values in carry.kept.items() if values.shape[2]}
+    if samples:
+        samples = {
+            name: value[:, :, :images]
+            if name == "lights"
+            else value.reshape(*value.shape[:2], *shape, *value.shape[3:])
+            for name, value in samples.items()
+        }
+    return Posterior(
+        albedo=picture(albedo),
+        albedo_std=picture(albedo_std),
+        normals=picture(direction / np.maximum(resultant, 1e-9)[:, None]),
+        # The mean cosine to the mean direction is the length of the mean unit vector.
+        normals_std=picture(np.degrees(np.arccos(np.clip(resultant, 0.0, 1.0)))),
+        lights=lights[:images].astype(np.float32),
+        lights_std=lights_std[:images].astype(np.float32),
+        scaled_normals=picture(pooled("scaled_normals")[0]),
+        diagnostics=diagnose(trace, picture(pooled("acceptance")[0]), burn_in * records // iterations),
+        samples=samples,
+        info=info,
+    )

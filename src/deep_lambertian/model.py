@@ -1,0 +1,247 @@
+"""The Deep Lambertian Network as its users meet it: build, draw, infer, save and load."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from deep_lambertian import model_file
+from deep_lambertian.inference import chain
+from deep_lambertian.inference.inputs import Request, check_request, stack
+from deep_lambertian.inference.posterior import Posterior, summarise
+from deep_lambertian.inference.sampler import Block, preset
+from deep_lambertian.lambertian import render
+from deep_lambertian.params import Observation, Params
+from deep_lambertian.priors import DBN, Prior, Product
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Objects drawn from a DLN: `images` (S, P, H, W), and the `albedo`, `normals` and `lights` that made them."""
+
+    images: np.ndarray
+    albedo: np.ndarray
+    normals: np.ndarray
+    lights: np.ndarray
+
+
+@dataclass(frozen=True)
+class DLN:
+    r"""A Deep Lambertian Network for images of `shape` (H, W).
+
+    $$p(V, a, N, L) = p(a, N) \prod_p p(\ell_p)
+      \prod_{ip} \mathcal N(v_{ip} \mid a_i\, n_i^\top \ell_p, \sigma_{v_i}^2)$$
+
+    `preset` names the sampler settings that `infer` takes unless told otherwise; `info` is free for what a person may
+    want to know of the model, such as what it was trained on, and is saved with it.
+    """
+
+    params: Params
+    shape: tuple[int, int]
+    preset: str = "paper"
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        preset(self.preset)
+        height, width = self.shape
+        self.params.validate()
+        if height * width != self.params.pixels:
+            raise ValueError(
+                f"shape: expected {self.params.pixels} pixels, as the parameters have, got {height}×{width}"
+            )
+
+    @classmethod
+    def build(
+        cls,
+        prior: Prior,
+        shape: tuple[int, int],
+        *,
+        noise_var: Any = 0.01,
+        light_mean: Any = (0.0, 0.0, 1.0),
+        light_precision: Any = 4.0,
+        norm_stiffness: float = 100.0,
+        preset: str = "paper",
+        info: dict[str, Any] | None = None,
+    ) -> "DLN":
+        """A DLN with given parameters; a single `noise_var` serves all pixels, a single `light_precision` all axes."""
+        pixels = shape[0] * shape[1]
+        noise_var, precision = jnp.asarray(noise_var, jnp.float32), jnp.asarray(light_precision, jnp.float32)
+        params = Params(
+            prior=jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), prior),
+            noise_var=jnp.full(pixels, noise_var) if noise_var.ndim == 0 else noise_var.reshape(-1),
+            light_mean=jnp.asarray(light_mean, jnp.float32),
+            light_precision=precision * jnp.eye(3) if precision.ndim == 0 else precision,
+            norm_stiffness=jnp.asarray(norm_stiffness, jnp.float32),
+        )
+        return cls(params, shape, preset, info or {})
+
+    @classmethod
+    def random(
+        cls,
+        shape: tuple[int, int] = (24, 24),
+        albedo_hidden: tuple[int, ...] = (800, 200),
+        normals_hidden: tuple[int, ...] = (1000, 100),
+        seed: int = 0,
+        **parameters: Any,
+    ) -> "DLN":
+        """Step 2 of Algorithm 1 at the paper's sizes: what learning starts from."""
+        albedo_key, normals_key = jax.random.split(jax.random.key(seed))
+        pixels = shape[0] * shape[1]
+        prior = Product(
+            DBN.random(albedo_key, pixels, albedo_hidden), DBN.random(normals_key, 3 * pixels, normals_hidden)
+        )
+        return cls.build(prior, shape, **{"noise_var": 1.0, **parameters})
+
+    def infer(
+        self,
+        images: Any,
+        lights: Any = None,
+        mask: Any = None,
+        iterations: int | None = None,
+        chains: int = 1,
+        seed: int = 0,
+        *,
+        weights: Any = None,
+        albedo: Any = None,
+        normals: Any = None,
+        keep: int | Literal["all"] = 0,
+        progress: bool = False,
+        **settings: Any,
+    ) -> Posterior:
+        """Albedo, normals and lights, with their uncertainty, from one image or several of the same object.
+
+        `images` is (H, W) or (P, H, W): linear intensities of about [0, 1], or integers whose full range means that.
+        `lights` (P, 3), `albedo` (H, W) and `normals` (H, W, 3) are held fixed where they are given: known lights make
+        it photometric stereo, a known surface leaves the light to be found. `mask` and `weights`, (H, W) or
+        (P, H, W), say how much a pixel counts. `keep` states are kept, evenly spread after the burn-in, or "all" from
+        the first sweep on. `iterations` and any further `settings` of `Sampler` override the model's preset.
+        """
+        request = check_request(self.shape, images, lights, mask, weights, albedo, normals)
+        return self._run([request], chains, seed, keep, progress, iterations=iterations, **settings)[0]
+
+    def infer_many(
+        self,
+        images: Sequence[Any],
+        lights: Sequence[Any] | None = None,
+        mask: Sequence[Any] | None = None,
+        iterations: int | None = None,
+        chains: int = 1,
+        seed: int = 0,
+        *,
+        weights: Sequence[Any] | None = None,
+        keep: int | Literal["all"] = 0,
+        progress: bool = False,
+        **settings: Any,
+    ) -> list[Posterior]:
+        """`infer` for many objects at once, each with its own number of images, shared out over the devices at hand."""
+        if len(images) == 0:
+            raise ValueError("images: expected at least one object, got none")
+        columns = {"lights": lights, "mask": mask, "weights": weights}
+        for what, values in columns.items():
+            if values is not None and len(values) != len(images):
+                raise ValueError(f"{what}: expected one for each of {len(images)} objects, got {len(values)}")
+        requests = [
+            check_request(
+                self.shape,
+                each,
+                **{what: None if values is None else values[i] for what, values in columns.items()},
+                name=f"images[{i}]",
+            )
+            for i, each in enumerate(images)
+        ]
+        return self._run(requests, chains, seed, keep, progress, iterations=iterations, **settings)
+
+    def _run(
+        self,
+        requests: list[Request],
+        chains: int,
+        seed: int,
+        keep: int | Literal["all"],
+        progress: bool,
+        **settings: Any,
+    ) -> list[Posterior]:
+        if chains < 1:
+            raise ValueError(f"chains: expected at least 1, got {chains}")
+        sampler = preset(self.preset).override(**settings)
+        data, known = stack(requests)
+        blocks: frozenset[Block] = frozenset(known)  # type: ignore[arg-type]
+        carry = chain.run(
+            self.params,
+            data,
+            sampler,
+            seed=seed,
+            chains=chains,
+            clamped=blocks,
+            given=known,
+            keep=sampler.iterations if keep == "all" else keep,
+            keep_from=0 if keep == "all" else None,
+            progress=progress,
+        )
+        carry = jax.tree.map(np.asarray, carry)
+        info = {
+            "seed": seed,
+            "chains": chains,
+            "iterations": sampler.iterations,
+            "burn_in": sampler.burn_in,
+            "known": sorted(known),
+        }
+        return [
+            summarise(carry, i, self.shape, len(r.images), sampler.iterations, sampler.burn_in, info)
+            for i, r in enumerate(requests)
+        ]
+
+    def sample(
+        self,
+        count: int = 1,
+        images: int = 1,
+        lights: Any = None,
+        seed: int = 0,
+        iterations: int = 200,
+        progress: bool = False,
+        **settings: Any,
+    ) -> Drawn:
+        """Draw whole objects: a surface from the prior, lights from theirs unless given, images by Eq. 5 with noise.
+
+        The surface comes from a Gibbs chain that sees no image, so that the soft norm constraint is in force.
+        """
+        if count < 1 or images < 1:
+            raise ValueError(f"expected at least one object and one image, got {count} and {images}")
+        sampler = preset(self.preset).override(iterations=iterations, **settings)
+        nothing = jnp.zeros((count, 1, self.params.pixels))
+        data = Observation(nothing, nothing)
+        last = chain.run(self.params, data, sampler, seed=seed, progress=progress).state
+        albedo, normals = last.albedo[:, 0], last.normals[:, 0]
+        light_key, noise_key = jax.random.split(jax.random.key(seed))
+        if lights is None:
+            spread = jnp.linalg.cholesky(jnp.linalg.inv(self.params.light_precision))
+            offsets = jax.random.normal(light_key, (count, images, 3)) @ spread.T
+            lights = self.params.light_mean[None, None] + offsets
+        else:
+            lights = jnp.broadcast_to(jnp.atleast_2d(jnp.asarray(lights, jnp.float32)), (count, images, 3))
+        clean = jax.vmap(render)(albedo, normals, lights)
+        noise = jnp.sqrt(self.params.noise_var)[None, None] * jax.random.normal(noise_key, clean.shape)
+        return Drawn(
+            np.asarray(clean + noise).reshape(count, images, *self.shape),
+            np.asarray(albedo).reshape(count, *self.shape),
+            np.asarray(normals).reshape(count, *self.shape, 3),
+            np.asarray(lights),
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one safetensors file, whole or not at all."""
+        header = {"shape": list(self.shape), "preset": self.preset, "info": self.info}
+        model_file.write(path, self.params, header)
+
+
+def load_model(path: str | Path) -> DLN:
+    """Load a model from a file that `DLN.save` wrote."""
+    params, header = model_file.read(path)
+    try:
+        height, width = header["shape"]
+        return DLN(params, (height, width), header["preset"], dict(header["info"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise model_file.ModelFileError(f"{path}: expected a consistent model, got {error}") from error

@@ -1,0 +1,148 @@
+r"""The deep belief net: a Gaussian RBM with binary RBMs stacked on it (Hinton, Osindero & Teh, 2006).
+
+$$p(v, h^1, \dots, h^L) = p(v \mid h^1)\, p(h^1 \mid h^2) \cdots p(h^{L-1}, h^L)$$
+
+The top two layers are an RBM; what lies below is directed downwards. Inference goes up with each layer's own
+weights (Eq. 1), as in the paper.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+
+from deep_lambertian.priors.contract import Generative
+from deep_lambertian.priors.grbm import GRBM
+from deep_lambertian.priors.rbm import BinaryRBM, bernoulli
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class DBN(Generative):
+    """A `base` GRBM below `layers` of binary RBMs, lowest first; without layers it is the GRBM.
+
+    `top_steps` alternating steps are taken in the top RBM between going up and coming down. `top_weight` is the
+    share of the message from above in the log-odds of h¹, the rest being the layer's own bottom-up message: 1 is
+    the deep belief net of the paper, 0 the plain GRBM. (With no data term below, up-down passes alone forget
+    what the image said.)
+    """
+
+    base: GRBM
+    layers: tuple[BinaryRBM, ...]
+    top_steps: int = field(default=1, metadata={"static": True})
+    top_weight: float = field(default=1.0, metadata={"static": True})
+
+    @classmethod
+    def random(cls, key: jax.Array, size: int, hidden_sizes: tuple[int, ...], scale: float = 0.01) -> "DBN":
+        """Step 2 of Algorithm 1 for a net of any depth."""
+        first, *rest = jax.random.split(key, len(hidden_sizes))
+        layers = tuple(
+            BinaryRBM(jnp.zeros(below), jnp.zeros(above), scale * jax.random.normal(k, (below, above)))
+            for k, below, above in zip(rest, hidden_sizes, hidden_sizes[1:], strict=False)
+        )
+        return cls(GRBM.random(first, size, hidden_sizes[0], scale), layers)
+
+    @property
+    def size(self) -> int:
+        return self.base.size
+
+    @property
+    def centre(self) -> jax.Array:
+        return self.base.bias
+
+    def sample_hidden(self, key: jax.Array, visible: jax.Array) -> jax.Array:
+        """Up through the layers, `top_steps` in the top RBM, and down again to h¹."""
+        keys = iter(jax.random.split(key, 2 * (len(self.layers) + self.top_steps)))
+        return self._pass(visible, lambda logits: bernoulli(next(keys), logits))
+
+    def mean_hidden(self, visible: jax.Array) -> jax.Array:
+        return self._pass(visible, jax.nn.sigmoid)
+
+    def _pass(self, visible: jax.Array, draw: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        bottom_up = self.base.hidden_logits(visible)
+        state = draw(bottom_up)
+        if not self.layers:
+            return state
+        for layer in self.layers[:-1]:
+            state = draw(layer.hidden_logits(state))
+        top, below = self.layers[-1], self.layers[:-1]
+        logits = bottom_up
+        for step in range(self.top_steps):
+            logits = top.visible_logits(draw(top.hidden_logits(state)))
+            if step + 1 < self.top_steps:  # the last draw is made below, where messages are mixed
+                state = draw(logits)
+        for layer in reversed(below):
+            logits = layer.visible_logits(draw(logits))
+        return draw(self.top_weight * logits + (1 - self.top_weight) * bottom_up)
+
+    def top_down(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return self.base.top_down(hidden)
+
+    def energy(self, visible: jax.Array, hidden: jax.Array) -> jax.Array:
+        """−log p(v|h¹) + F(h¹), the layers above h¹ summed out: exactly for two layers, bounded for more."""
+        mean, variance = self.base.top_down(hidden)
+        if not self.layers:
+            return self.base.energy(visible, hidden)
+        below = 0.5 * jnp.sum((visible - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance))
+        return below + self._free_energy_above(hidden)
+
+    def free_energy(self, visible: jax.Array) -> jax.Array:
+        """The variational upper bound of −log p̃(v) whose q goes up layer by layer with Eq. 1."""
+        if not self.layers:
+            return self.base.free_energy(visible)
+        q = self.base.mean_hidden(visible)
+        mean, variance = self.base.top_down(q)
+        spread = variance * (jnp.square(self.base.weights) @ (q * (1 - q)))  # Var(μ)/σ² under q
+        below = 0.5 * jnp.sum((visible - mean) ** 2 / variance + spread + jnp.log(2 * jnp.pi * variance))
+        return below - _entropy(q) + self._free_energy_above(q)
+
+    def _free_energy_above(self, q: jax.Array) -> jax.Array:
+        """Upper bound of E_q[−log p̃(h¹)], q being independent units with these means.
+
+        The top RBM's free energy is concave, so F(E h) ≥ E F(h), with equality for 0 and 1; and
+        E softplus(x) ≤ softplus(log E eˣ), where E exp(Wh) is a product over units.
+        """
+        bound = jnp.zeros(())
+        for layer in self.layers[:-1]:
+            above = layer.mean_hidden(q)
+            log_mgf = layer.bias + jnp.sum(jnp.log1p(above[None] * jnp.expm1(layer.weights)), axis=1)
+            bound += jnp.sum(jax.nn.softplus(log_mgf)) - layer.visible_logits(above) @ q - _entropy(above)
+            q = above
+        return bound + self.layers[-1].free_energy(q)
+
+    def chain_start(self, key: jax.Array) -> jax.Array:
+        return self.layers[-1].chain_start(key) if self.layers else self.base.chain_start(key)
+
+    def chain_step(self, key: jax.Array, state: jax.Array) -> jax.Array:
+        """Alternate in the top RBM; what lies below is drawn only when it is looked at."""
+        return self.layers[-1].chain_step(key, state) if self.layers else self.base.chain_step(key, state)
+
+    def chain_visible(self, key: jax.Array, state: jax.Array) -> jax.Array:
+        if not self.layers:
+            return state
+        *keys, last = jax.random.split(key, len(self.layers))
+        for k, layer in zip(keys, reversed(self.layers[:-1]), strict=True):
+            state = bernoulli(k, layer.visible_logits(state))
+        return self.base.sample_visible(last, state)
+
+    def validate(self, name: str = "dbn") -> None:
+        self.base.validate(f"{name}.base")
+        if self.top_steps < 1 or not 0 <= self.top_weight <= 1:
+            raise ValueError(
+                f"{name}: expected top_steps of at least 1 and top_weight in [0, 1], "
+                f"got {self.top_steps} and {self.top_weight}"
+            )
+        below = self.base.hidden_size
+        for i, layer in enumerate(self.layers):
+            layer.validate(f"{name}.layers[{i}]")
+            if layer.size != below:
+                raise ValueError(
+                    f"{name}.layers[{i}]: expected {below} visible units, the size of the layer below, got {layer.size}"
+                )
+            below = layer.hidden_size
+
+
+def _entropy(q: jax.Array) -> jax.Array:
+    """Entropy of independent binary units, 0 log 0 being 0."""
+    return -jnp.sum(jax.scipy.special.xlogy(q, q) + jax.scipy.special.xlog1py(1 - q, -q))

@@ -1,0 +1,77 @@
+"""Two independent priors, one of albedo and one of normals, as in the paper (Eq. 3)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from deep_lambertian.priors.contract import Generative, Prior
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Product(Generative):
+    """p(x) = p(a) p(vec N) over the surface x = [a, vec(N)]; `hidden` is the pair (h, g)."""
+
+    albedo: Any
+    normals: Any
+
+    @property
+    def size(self) -> int:
+        return self.albedo.size + self.normals.size
+
+    @property
+    def _parts(self) -> tuple[Prior, Prior]:
+        return self.albedo, self.normals
+
+    def _split(self, visible: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return visible[: self.albedo.size], visible[self.albedo.size :]
+
+    def _apart(self, key: jax.Array, method: str, values: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Call a method of both parts, each with a key and a value of its own."""
+        keys = jax.random.split(key)
+        a, n = (getattr(p, method)(k, v) for p, k, v in zip(self._parts, keys, values, strict=True))
+        return a, n
+
+    @property
+    def centre(self) -> jax.Array:
+        return jnp.concatenate([self.albedo.centre, self.normals.centre])
+
+    def sample_hidden(self, key: jax.Array, visible: jax.Array) -> tuple[Any, Any]:
+        return self._apart(key, "sample_hidden", self._split(visible))
+
+    def mean_hidden(self, visible: jax.Array) -> tuple[Any, Any]:
+        a, n = self._split(visible)
+        return self.albedo.mean_hidden(a), self.normals.mean_hidden(n)
+
+    def top_down(self, hidden: tuple[Any, Any]) -> tuple[jax.Array, jax.Array]:
+        (mean_a, var_a), (mean_n, var_n) = (p.top_down(h) for p, h in zip(self._parts, hidden, strict=True))
+        return jnp.concatenate([mean_a, mean_n]), jnp.concatenate([var_a, var_n])
+
+    def energy(self, visible: jax.Array, hidden: tuple[Any, Any]) -> jax.Array:
+        a, n = self._split(visible)
+        return self.albedo.energy(a, hidden[0]) + self.normals.energy(n, hidden[1])
+
+    def free_energy(self, visible: jax.Array) -> jax.Array:
+        a, n = self._split(visible)
+        return self.albedo.free_energy(a) + self.normals.free_energy(n)
+
+    def chain_start(self, key: jax.Array) -> tuple[Any, Any]:
+        a, n = jax.random.split(key)
+        return self.albedo.chain_start(a), self.normals.chain_start(n)
+
+    def chain_step(self, key: jax.Array, state: tuple[Any, Any]) -> tuple[Any, Any]:
+        return self._apart(key, "chain_step", state)
+
+    def chain_visible(self, key: jax.Array, state: tuple[Any, Any]) -> jax.Array:
+        return jnp.concatenate(self._apart(key, "chain_visible", state))
+
+    def validate(self, name: str = "prior") -> None:
+        self.albedo.validate(f"{name}.albedo")
+        self.normals.validate(f"{name}.normals")
+        if self.normals.size != 3 * self.albedo.size:
+            raise ValueError(
+                f"{name}.normals: expected {3 * self.albedo.size} elements, three for each of the "
+                f"{self.albedo.size} of the albedo prior, got {self.normals.size}"
+            )

@@ -1,0 +1,52 @@
+"""Strict flags for every test, and the small models that several of them share."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from deep_lambertian import DLN, GRBM, Gaussian, Product
+
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def tiny_grbm(seed: int, visible: int, hidden: int, scale: float = 0.7) -> GRBM:
+    """A GRBM small enough to enumerate, with nothing about it zero or alike."""
+    rng = np.random.default_rng(seed)
+    return GRBM(
+        bias=jnp.asarray(rng.normal(0, 0.5, visible), jnp.float32),
+        hidden_bias=jnp.asarray(rng.normal(0, 0.5, hidden), jnp.float32),
+        weights=jnp.asarray(rng.normal(0, scale, (visible, hidden)), jnp.float32),
+        variance=jnp.asarray(rng.uniform(0.3, 1.2, visible), jnp.float32),
+    )
+
+
+def dome(height: int, width: int) -> np.ndarray:
+    """Unit normals of a convex dome, (H, W, 3)."""
+    y, x = np.meshgrid(np.linspace(0.9, -0.9, height), np.linspace(-0.9, 0.9, width), indexing="ij")
+    normals = np.stack([x, 0.8 * y, np.ones_like(x)], axis=-1)
+    return (normals / np.linalg.norm(normals, axis=-1, keepdims=True)).astype(np.float32)
+
+
+@pytest.fixture(scope="session")
+def tiny() -> DLN:
+    """A DLN of two pixels with separate GRBM priors: every one of its hidden states can be listed."""
+    prior = Product(tiny_grbm(1, 2, 3), tiny_grbm(2, 6, 2))
+    return DLN.build(
+        prior,
+        (1, 2),
+        noise_var=jnp.array([0.3, 0.5]),
+        light_mean=(0.2, -0.1, 0.8),
+        light_precision=jnp.array([[3.0, 0.5, 0.1], [0.5, 2.0, -0.3], [0.1, -0.3, 4.0]]),
+        norm_stiffness=3.0,
+    )
+
+
+@pytest.fixture(scope="session")
+def small() -> DLN:
+    """A DLN of 8×8 pixels that believes in a dome of varied albedo."""
+    normals = dome(8, 8).reshape(-1, 3).T.reshape(-1)
+    albedo = Gaussian.diagonal(jnp.full(64, 0.6), jnp.full(64, 0.04))
+    prior = Product(albedo, Gaussian.diagonal(jnp.asarray(normals), jnp.full(192, 0.02)))
+    return DLN.build(prior, (8, 8), noise_var=1e-3, light_precision=2.0)

@@ -1,0 +1,161 @@
+"""Each conditional of Sec. 3.2 against the joint energy, Eq. 6, from which it has to follow."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from deep_lambertian.inference.conditionals import (
+    TRIANGLE,
+    albedo_conditional,
+    cholesky3,
+    light_conditional,
+    normals_conditional,
+    solve_lower,
+    solve_lower_t,
+)
+from deep_lambertian.inference.hmc import potential
+from deep_lambertian.lambertian import log_likelihood, pack, render, scale_normals, shading, unpack
+from deep_lambertian.params import Observation, joint_energy
+
+PIXELS, IMAGES = 2, 3
+
+
+@pytest.fixture(scope="module")
+def world(tiny):
+    """Parameters and one configuration of every variable, with images of different weight, one of them missing."""
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(rng.normal(0.3, 0.6, shape), jnp.float32)
+    weights = jnp.array([[1.0, 0.4], [0.7, 1.0], [0.0, 0.0]])
+    hidden = (jnp.array([1.0, 0.0, 1.0]), jnp.array([0.0, 1.0]))
+    return (
+        tiny.params,
+        Observation(draw(IMAGES, PIXELS), weights),
+        draw(PIXELS),
+        draw(PIXELS, 3),
+        draw(IMAGES, 3),
+        hidden,
+    )
+
+
+def grid_law(energies: np.ndarray) -> np.ndarray:
+    """Probabilities on a grid from energies there."""
+    law = np.exp(-(np.asarray(energies, np.float64) - np.min(energies)))
+    return law / law.sum()
+
+
+def test_conditional_1_hidden(world):
+    params, data, albedo, normals, lights, (h, g) = world
+    h_mean, g_mean = params.prior.mean_hidden(pack(albedo, normals))
+    for block, (state, mean) in enumerate(((h, h_mean), (g, g_mean))):
+        for j in range(state.shape[0]):
+            energies = []
+            for value in (0.0, 1.0):
+                changed = [h, g]
+                changed[block] = state.at[j].set(value)
+                energies.append(float(joint_energy(params, data, albedo, normals, lights, tuple(changed))))
+            assert grid_law(np.array(energies))[1] == pytest.approx(float(mean[j]), abs=1e-4)
+
+
+def test_conditional_2_albedo(world):
+    params, data, albedo, normals, lights, hidden = world
+    mean, variance = (x.reshape(4, -1) for x in params.prior.top_down(hidden))
+    centre, spread = albedo_conditional(
+        data.images, data.weights, shading(normals, lights), params.noise_var, mean[0], variance[0]
+    )
+    grid = jnp.linspace(-3, 3, 401)
+    for i in range(PIXELS):
+        along = jax.vmap(lambda x, i=i: joint_energy(params, data, albedo.at[i].set(x), normals, lights, hidden))
+        np.testing.assert_allclose(
+            grid_law(along(grid)), grid_law((grid - centre[i]) ** 2 / (2 * spread[i])), rtol=2e-3, atol=1e-7
+        )
+
+
+def test_conditional_2_without_light_is_the_prior(world):
+    """The paper's remark: with light of zero strength the albedo is purely the top-down activation."""
+    params, data, _, normals, lights, hidden = world
+    mean, variance = (x.reshape(4, -1) for x in params.prior.top_down(hidden))
+    dark = shading(normals, 0 * lights)
+    centre, spread = albedo_conditional(data.images, data.weights, dark, params.noise_var, mean[0], variance[0])
+    np.testing.assert_allclose(centre, mean[0], rtol=1e-6)
+    np.testing.assert_allclose(spread, variance[0], rtol=1e-6)
+
+
+def test_conditional_2_is_the_formula_of_the_paper(world):
+    params, data, _, normals, lights, hidden = world
+    mean, variance = (x.reshape(4, -1) for x in params.prior.top_down(hidden))
+    s, v, noise, var = shading(normals, lights), data.images, params.noise_var, variance[0]
+    below = var * jnp.sum(s**2, axis=0) + noise
+    got = albedo_conditional(v, jnp.ones_like(v), s, noise, mean[0], var)
+    np.testing.assert_allclose(got[0], (var * jnp.sum(s * v, axis=0) + mean[0] * noise) / below, rtol=1e-5)
+    np.testing.assert_allclose(got[1], var * noise / below, rtol=1e-5)
+
+
+def test_conditional_3_lights(world):
+    params, data, albedo, normals, lights, hidden = world
+    centre, factor = light_conditional(
+        data.images,
+        data.weights,
+        scale_normals(albedo, normals),
+        params.noise_var,
+        params.light_mean,
+        params.light_precision,
+    )
+    points = jnp.asarray(np.random.default_rng(1).normal(0, 1, (200, 3)), jnp.float32)
+    for p in range(IMAGES):
+        along = jax.vmap(lambda x, p=p: joint_energy(params, data, albedo, normals, lights.at[p].set(x), hidden))
+        white = (points - centre[p][None]) @ factor[p]
+        np.testing.assert_allclose(
+            grid_law(along(points)), grid_law(0.5 * jnp.sum(white**2, axis=1)), rtol=2e-3, atol=1e-7
+        )
+    # The image that is missing says nothing: its light is the prior's.
+    np.testing.assert_allclose(centre[2], params.light_mean, rtol=1e-5)
+    np.testing.assert_allclose(factor[2] @ factor[2].T, params.light_precision, rtol=1e-5, atol=1e-6)
+
+
+def test_conditional_4_normals(world):
+    params, data, albedo, normals, lights, hidden = world
+    mean, variance = (x.reshape(4, -1) for x in params.prior.top_down(hidden))
+    target = normals_conditional(data.images, data.weights, albedo, lights, params.noise_var, mean[1:], variance[1:])
+    points = jnp.asarray(np.random.default_rng(2).normal(0, 0.8, (200, 3)), jnp.float32)
+    for i in range(PIXELS):
+        along = jax.vmap(lambda x, i=i: joint_energy(params, data, albedo, normals.at[i].set(x), lights, hidden))
+        everywhere = jax.vmap(lambda x: potential(target, params.norm_stiffness, jnp.tile(x[:, None], PIXELS)))
+        np.testing.assert_allclose(grid_law(along(points)), grid_law(everywhere(points)[:, i]), rtol=5e-3, atol=1e-7)
+
+
+def test_likelihood_is_the_normal_density(world):
+    params, data, albedo, normals, lights, _ = world
+    predicted = render(albedo, normals, lights)
+    v, w, var = (np.asarray(x, np.float64) for x in (data.images, data.weights, params.noise_var))
+    by_hand = 0.0
+    for p in range(IMAGES):
+        for i in range(PIXELS):
+            mean = float(albedo[i]) * float(normals[i] @ lights[p])
+            by_hand += w[p, i] * (-0.5 * (v[p, i] - mean) ** 2 / var[i] - 0.5 * np.log(2 * np.pi * var[i]))
+    got = log_likelihood(data.images, predicted, data.weights, params.noise_var)
+    assert float(got) == pytest.approx(by_hand, rel=1e-5)
+    assert float(jnp.min(render(albedo, normals, lights, shadows=True))) >= 0
+
+
+def test_surface_packs_and_unpacks():
+    albedo, normals = jnp.arange(4.0), jnp.arange(12.0).reshape(4, 3)
+    surface = pack(albedo, normals)
+    np.testing.assert_array_equal(surface[4:8], normals[:, 0])  # vec stacks columns
+    for before, after in zip((albedo, normals), unpack(surface), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_cholesky_of_3_by_3():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(50, 3, 3))
+    matrices = root @ np.swapaxes(root, 1, 2) + 0.1 * np.eye(3)
+    triangle = jnp.asarray(np.stack([matrices[:, i, j] for i, j in TRIANGLE], axis=-1), jnp.float32)
+    factor = cholesky3(triangle)
+    np.testing.assert_allclose(factor, np.linalg.cholesky(matrices), rtol=1e-3, atol=1e-4)
+    right = jnp.asarray(rng.normal(size=(50, 3)), jnp.float32)
+    solved = solve_lower_t(factor, solve_lower(factor, right))
+    np.testing.assert_allclose(np.einsum("kij,kj->ki", matrices, solved), right, atol=1e-3)
+    # A matrix that rounding has made singular still has a finite factor.
+    flat = jnp.array([[1e8, 1e8, 1e8, 1e8, 1e8, 1e8]], jnp.float32)
+    assert np.isfinite(np.asarray(cholesky3(flat))).all()

@@ -1,0 +1,271 @@
+"""Tiny RBMs and deep belief nets against exact enumeration; Gaussians against their closed form."""
+
+from itertools import pairwise, product
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.special import logsumexp
+
+from conftest import tiny_grbm
+from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Prior, Product, generate
+
+
+def binary(count: int) -> np.ndarray:
+    """All 2^count rows of zeros and ones."""
+    return np.array(list(product([0.0, 1.0], repeat=count)), np.float32)
+
+
+def tiny_rbm(seed: int, visible: int, hidden: int) -> BinaryRBM:
+    rng = np.random.default_rng(seed)
+    draw = lambda *shape: jnp.asarray(rng.normal(0, 0.8, shape), jnp.float32)
+    return BinaryRBM(draw(visible), draw(hidden), draw(visible, hidden))
+
+
+def tiny_dbn(*hidden: int, visible: int = 2, **options: Any) -> DBN:
+    sizes = list(hidden)
+    layers = tuple(tiny_rbm(5 + i, low, high) for i, (low, high) in enumerate(pairwise(sizes)))
+    return DBN(tiny_grbm(3, visible, sizes[0]), layers, **options)
+
+
+def mixture(grbm: GRBM) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A GRBM as the mixture of Gaussians it is: hidden states, their probabilities, their means."""
+    states = binary(grbm.hidden_size)
+    b, c, w, var = (np.asarray(x, np.float64) for x in (grbm.bias, grbm.hidden_bias, grbm.weights, grbm.variance))
+    top = states @ w.T
+    log_mass = states @ c + np.sum(b * top + 0.5 * var * top**2, axis=1)  # ∫ exp(−E) dv, but for a constant
+    return states, np.exp(log_mass - logsumexp(log_mass)), b + var * top
+
+
+VISIBLE = np.array([[0.3, -0.8, 1.1], [-1.0, 0.4, 0.2]], np.float32)
+
+
+def test_grbm_conditionals_are_those_of_its_energy():
+    grbm = tiny_grbm(0, 3, 4)
+    states = binary(4)
+    for v in VISIBLE:
+        energies = np.array([grbm.energy(jnp.array(v), jnp.array(h)) for h in states])
+        weights = np.exp(-energies - logsumexp(-energies))
+        np.testing.assert_allclose(weights @ states, grbm.mean_hidden(jnp.array(v)), rtol=2e-4)
+        assert float(grbm.free_energy(jnp.array(v))) == pytest.approx(-logsumexp(-energies), rel=1e-4)
+    h = jnp.array(states[11])
+    mean, variance = grbm.top_down(h)
+    grid = np.linspace(-4, 4, 801).astype(np.float32)
+    for i in range(3):
+        line = jax.vmap(lambda x, i=i: grbm.energy(jnp.array(VISIBLE[0]).at[i].set(x), h))(jnp.array(grid))
+        density = np.exp(-np.asarray(line, np.float64))
+        density /= density.sum()
+        assert density @ grid == pytest.approx(float(mean[i]), abs=1e-3)
+        assert density @ (grid - float(mean[i])) ** 2 == pytest.approx(float(variance[i]), rel=1e-3)
+
+
+def test_eq8_is_eq7_with_its_square_expanded():
+    grbm = tiny_grbm(0, 3, 2)
+    h = jnp.array([1.0, 0.0])
+
+    def eq8(n: jax.Array) -> jax.Array:
+        quadratic = 0.5 * jnp.sum(n**2 / grbm.variance) - jnp.sum(grbm.bias * n / grbm.variance)
+        return quadratic - grbm.hidden_bias @ h - n @ grbm.weights @ h
+
+    differences = [float(grbm.energy(jnp.array(v), h) - eq8(jnp.array(v))) for v in VISIBLE]
+    assert differences[0] == pytest.approx(differences[1], abs=1e-5)
+
+
+def test_binary_rbm_against_enumeration():
+    rbm = tiny_rbm(4, 3, 5)
+    visibles, hiddens = binary(3), binary(5)
+    energies = np.array([[rbm.energy(jnp.array(v), jnp.array(h)) for h in hiddens] for v in visibles])
+    free = np.array([rbm.free_energy(jnp.array(v)) for v in visibles])
+    np.testing.assert_allclose(free, -logsumexp(-energies, axis=1), rtol=1e-4, atol=1e-5)
+    joint = np.exp(-energies - logsumexp(-energies))
+    for k, v in enumerate(visibles):
+        np.testing.assert_allclose(joint[k] @ hiddens / joint[k].sum(), rbm.mean_hidden(jnp.array(v)), rtol=1e-4)
+    for k, h in enumerate(hiddens):
+        mean = joint[:, k] @ visibles / joint[:, k].sum()
+        np.testing.assert_allclose(mean, rbm.top_down(jnp.array(h))[0], rtol=1e-4)
+    # A long chain visits each visible state as often as the enumeration says.
+    result = generate(rbm, seed=1, steps=1500, chains=64, thin=1)
+    expected = joint.sum(axis=1) @ visibles
+    standard_error = result.mean.std(axis=0) / np.sqrt(64)
+    assert np.all(np.abs(result.mean.mean(axis=0) - expected) < 4 * standard_error)
+
+
+def dbn_log_joint(dbn: DBN, v: np.ndarray, states: list[np.ndarray]) -> float:
+    """log p̃(v, h¹, …, h^L) written out from the definition."""
+    mean, variance = (np.asarray(x, np.float64) for x in dbn.base.top_down(jnp.array(states[0])))
+    total = -0.5 * np.sum((v - mean) ** 2 / variance + np.log(2 * np.pi * variance))
+    for layer, low, high in zip(dbn.layers[:-1], states, states[1:], strict=False):
+        logits = np.asarray(layer.visible_logits(jnp.array(high)), np.float64)
+        total += np.sum(low * logits - np.logaddexp(0, logits))
+    return total - float(dbn.layers[-1].energy(jnp.array(states[-2]), jnp.array(states[-1])))
+
+
+def dbn_exact(dbn: DBN, v: np.ndarray) -> float:
+    sizes = [dbn.base.hidden_size, *(layer.hidden_size for layer in dbn.layers)]
+    return -logsumexp([dbn_log_joint(dbn, v, list(states)) for states in product(*map(binary, sizes))])
+
+
+def test_dbn_energy_sums_out_the_layers_above():
+    dbn = tiny_dbn(3, 2)
+    v = VISIBLE[0, :2]
+    for h in binary(3):
+        exact = -logsumexp([dbn_log_joint(dbn, v, [h, top]) for top in binary(2)])
+        assert float(dbn.energy(jnp.array(v), jnp.array(h))) == pytest.approx(exact, abs=1e-4)
+
+
+@pytest.mark.parametrize("hidden", [(3,), (3, 2), (3, 2, 2), (2, 3, 2, 2)])
+def test_dbn_free_energy_bounds_the_exact_one_from_above(hidden):
+    dbn = tiny_dbn(*hidden)
+    for v in VISIBLE[:, :2]:
+        bound = float(dbn.free_energy(jnp.array(v)))
+        if len(hidden) == 1:
+            assert bound == float(dbn.base.free_energy(jnp.array(v)))
+        else:
+            assert dbn_exact(dbn, v) - 1e-4 <= bound <= dbn_exact(dbn, v) + sum(hidden)
+
+
+@pytest.mark.parametrize("hidden", [(3, 2), (3, 2, 2)])
+def test_dbn_generates_what_enumeration_says(hidden):
+    dbn = tiny_dbn(*hidden)
+    sizes = [dbn.base.hidden_size, *(layer.hidden_size for layer in dbn.layers)]
+    log_mass, means = [], []
+    for states in product(*map(binary, sizes)):
+        mean, variance = dbn.base.top_down(jnp.array(states[0]))
+        log_mass.append(dbn_log_joint(dbn, np.asarray(mean), list(states)) + 0.5 * float(jnp.sum(jnp.log(variance))))
+        means.append(np.asarray(mean))
+    mass = np.exp(log_mass - logsumexp(log_mass))
+    result = generate(dbn, seed=3, steps=1500, chains=64, thin=1)
+    standard_error = result.mean.std(axis=0) / np.sqrt(64)
+    assert np.all(np.abs(result.mean.mean(axis=0) - mass @ np.array(means)) < 4 * standard_error)
+
+
+def test_dbn_pass_mixes_the_messages_as_it_says():
+    v = jnp.array(VISIBLE[0, :2])
+    plain = tiny_dbn(3, 2, top_weight=0.0)
+    np.testing.assert_allclose(plain.mean_hidden(v), plain.base.mean_hidden(v), rtol=1e-6)
+    deep, mixed = tiny_dbn(3, 2), tiny_dbn(3, 2, top_weight=0.3)
+    logit = lambda p: jnp.log(p) - jnp.log1p(-p)
+    expected = 0.3 * logit(deep.mean_hidden(v)) + 0.7 * logit(plain.mean_hidden(v))
+    np.testing.assert_allclose(logit(mixed.mean_hidden(v)), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"top_steps": 3}, {"top_weight": 0.4}])
+def test_dbn_sampled_pass_has_the_distribution_of_its_definition(options):
+    """Up, alternate in the top RBM, and down: exact probabilities by enumerating every intermediate state."""
+    dbn = tiny_dbn(2, 2, **options)
+    v = jnp.array(VISIBLE[1, :2])
+    top, steps = dbn.layers[0], dbn.top_steps
+    prob = lambda logits, state: np.prod(np.where(state > 0, 1 / (1 + np.exp(-logits)), 1 / (1 + np.exp(logits))))
+    states = binary(2)
+    up = np.asarray(dbn.base.hidden_logits(v), np.float64)
+    law = np.array([prob(up, h) for h in states])
+    rise = np.array([[prob(np.asarray(top.hidden_logits(jnp.array(h))), t) for t in states] for h in states])
+    fall = np.array([[prob(np.asarray(top.visible_logits(jnp.array(t))), h) for h in states] for t in states])
+    for _ in range(steps - 1):
+        law = law @ rise @ fall
+    mix = lambda t: dbn.top_weight * np.asarray(top.visible_logits(jnp.array(t))) + (1 - dbn.top_weight) * up
+    law = law @ rise @ np.array([[prob(mix(t), h) for h in states] for t in states])
+    draws = jax.vmap(lambda k: dbn.sample_hidden(k, v))(jax.random.split(jax.random.key(0), 40_000))
+    counts = np.array([np.mean(np.all(np.asarray(draws) == h, axis=1)) for h in states])
+    assert np.all(np.abs(counts - law) < 4 * np.sqrt(law * (1 - law) / 40_000))
+
+
+def test_grbm_generates_the_mixture_it_is():
+    grbm = tiny_grbm(7, 3, 4, scale=0.5)
+    _, mass, means = mixture(grbm)
+    mean = mass @ means
+    variance = mass @ means**2 - mean**2 + np.asarray(grbm.variance)
+    result = generate(grbm, seed=2, steps=2000, chains=64, thin=1)
+    error = result.mean.std(axis=0) / 8
+    assert np.all(np.abs(result.mean.mean(axis=0) - mean) < 4 * error)
+    error = (result.std**2).std(axis=0) / 8
+    assert np.all(np.abs((result.std**2).mean(axis=0) - variance) < 4 * error + 0.01 * variance)
+
+
+def test_gaussian_against_its_closed_form():
+    rng = np.random.default_rng(0)
+    mean, variance, factors = rng.normal(size=3), rng.uniform(0.3, 1, 3), rng.normal(size=(3, 2))
+    prior = Gaussian(*(jnp.asarray(x, jnp.float32) for x in (mean, variance, factors)))
+    covariance = factors @ factors.T + np.diag(variance)
+    exact = [0.5 * (v - mean) @ np.linalg.solve(covariance, v - mean) for v in VISIBLE]
+    got = [float(prior.free_energy(jnp.array(v))) for v in VISIBLE]
+    # Equal but for a constant, which is that of ∫ exp(−E(x, z)) dz.
+    assert got[0] - exact[0] == pytest.approx(got[1] - exact[1], abs=1e-4)
+    constant = 0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * np.sum(np.log(variance)) - np.log(2 * np.pi)
+    assert got[0] - exact[0] == pytest.approx(constant, abs=1e-4)
+    v = jnp.array(VISIBLE[0])
+    precision = np.eye(2) + factors.T @ (factors / variance[:, None])
+    posterior = np.linalg.solve(precision, factors.T @ ((VISIBLE[0] - mean) / variance))
+    np.testing.assert_allclose(prior.mean_hidden(v), posterior, rtol=1e-4)
+    draws = jax.vmap(lambda k: prior.sample_hidden(k, v))(jax.random.split(jax.random.key(0), 20_000))
+    np.testing.assert_allclose(np.cov(draws.T), np.linalg.inv(precision), atol=0.02)
+    samples = jax.vmap(lambda k: prior.sample(k, 1))(jax.random.split(jax.random.key(1), 20_000))
+    np.testing.assert_allclose(np.cov(samples.T), covariance, atol=0.1)
+
+
+def test_product_is_the_two_side_by_side():
+    albedo, normals = tiny_grbm(1, 2, 3), tiny_grbm(2, 6, 2)
+    both = Product(albedo, normals)
+    x = jnp.linspace(-1, 1, 8)
+    a, n = x[:2], x[2:]
+    hidden = both.sample_hidden(jax.random.key(0), x)
+    assert [h.shape for h in hidden] == [(3,), (2,)]
+    assert float(both.energy(x, hidden)) == pytest.approx(
+        float(albedo.energy(a, hidden[0]) + normals.energy(n, hidden[1])), rel=1e-5
+    )
+    assert float(both.free_energy(x)) == pytest.approx(float(albedo.free_energy(a) + normals.free_energy(n)), rel=1e-5)
+    mean, _ = both.top_down(hidden)
+    np.testing.assert_array_equal(mean[:2], albedo.top_down(hidden[0])[0])
+    np.testing.assert_array_equal(mean[2:], normals.top_down(hidden[1])[0])
+
+
+@pytest.mark.parametrize(
+    "prior", [tiny_grbm(0, 4, 2), tiny_dbn(3, 2, visible=4), Product(tiny_grbm(0, 1, 2), tiny_grbm(1, 3, 2))]
+)
+def test_every_prior_keeps_the_contract(prior):
+    assert isinstance(prior, Prior)
+    assert prior.centre.shape == (prior.size,)
+    visible = prior.sample(jax.random.key(0), 3)
+    hidden = prior.sample_hidden(jax.random.key(1), visible)
+    assert jax.tree.map(jnp.shape, prior.mean_hidden(visible)) == jax.tree.map(jnp.shape, hidden)
+    mean, variance = prior.top_down(hidden)
+    assert mean.shape == variance.shape == (prior.size,)
+    assert np.isfinite(float(prior.energy(visible, hidden)))
+    assert np.isfinite(float(prior.free_energy(visible)))
+
+
+def test_generation_is_the_same_however_it_is_cut():
+    """Neither a progress bar, which cuts the run, nor further chains change a chain."""
+    grbm = tiny_grbm(7, 3, 4)
+    alone = generate(grbm, seed=5, steps=100, chains=1)
+    cut = generate(grbm, seed=5, steps=100, chains=3, progress=True)
+    np.testing.assert_allclose(alone.samples[0], cut.samples[0], rtol=1e-5)
+    np.testing.assert_allclose(alone.mean[0], cut.mean[0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_papers_albedo_net_runs_at_its_size():
+    prior = DBN.random(jax.random.key(0), 576, (800, 200))
+    result = generate(prior, steps=200, chains=8, thin=50)
+    assert result.samples.shape == (8, 576)
+    assert np.isfinite(result.samples).all()
+    assert np.isfinite(result.std).all()
+
+
+def test_bad_priors_are_refused():
+    good = tiny_grbm(0, 3, 2)
+    with pytest.raises(ValueError, match=r"grbm.variance: expected positive numbers, got a smallest of -1"):
+        GRBM(good.bias, good.hidden_bias, good.weights, -jnp.ones(3)).validate()
+    with pytest.raises(ValueError, match=r"grbm.weights: expected shape \(3, 2\), got \(2, 3\)"):
+        GRBM(good.bias, good.hidden_bias, good.weights.T, good.variance).validate()
+    with pytest.raises(ValueError, match=r"expected finite numbers, got 1"):
+        GRBM(good.bias.at[0].set(jnp.nan), good.hidden_bias, good.weights, good.variance).validate()
+    with pytest.raises(ValueError, match=r"layers\[0\]: expected 2 visible units.*got 3"):
+        DBN(good, (tiny_rbm(0, 3, 2),)).validate()
+    with pytest.raises(ValueError, match="expected top_steps of at least 1"):
+        tiny_dbn(3, 2, top_steps=0).validate()
+    with pytest.raises(ValueError, match=r"expected 6 elements.*got 3"):
+        Product(tiny_grbm(0, 2, 2), tiny_grbm(0, 3, 2)).validate()
+    with pytest.raises(ValueError, match="expected positive steps"):
+        generate(good, steps=0)

@@ -49,4 +49,4 @@ def small() -> DLN:
     normals = dome(8, 8).reshape(-1, 3).T.reshape(-1)
     albedo = Gaussian.diagonal(jnp.full(64, 0.6), jnp.full(64, 0.04))
     prior = Product(albedo, Gaussian.diagonal(jnp.asarray(normals), jnp.full(192, 0.02)))
-    return DLN.build(prior, (8, 8), noise_var=1e-3, light_precision=2.0)
+    return DLN.build(prior, (8, 8), noise_var=0.01, light_precision=4.0, preset="quick")

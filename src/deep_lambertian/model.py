@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep_lambertian import model_file
+from deep_lambertian import draws, model_file
 from deep_lambertian.inference import chain
 from deep_lambertian.inference.inputs import Request, check_request, stack
 from deep_lambertian.inference.posterior import Posterior, summarise
@@ -89,7 +89,7 @@ class DLN:
         **parameters: Any,
     ) -> "DLN":
         """Step 2 of Algorithm 1 at the paper's sizes: what learning starts from."""
-        albedo_key, normals_key = jax.random.split(jax.random.key(seed))
+        albedo_key, normals_key = draws.split(draws.make_key(seed), 2)
         pixels = shape[0] * shape[1]
         prior = Product(
             DBN.random(albedo_key, pixels, albedo_hidden), DBN.random(normals_key, 3 * pixels, normals_hidden)
@@ -215,15 +215,15 @@ class DLN:
         data = Observation(nothing, nothing)
         last = chain.run(self.params, data, sampler, seed=seed, progress=progress).state
         albedo, normals = last.albedo[:, 0], last.normals[:, 0]
-        light_key, noise_key = jax.random.split(jax.random.key(seed))
+        light_key, noise_key = draws.split(draws.make_key(seed), 2)
         if lights is None:
             spread = jnp.linalg.cholesky(jnp.linalg.inv(self.params.light_precision))
-            offsets = jax.random.normal(light_key, (count, images, 3)) @ spread.T
+            offsets = draws.normal(light_key, (count, images, 3)) @ spread.T
             lights = self.params.light_mean[None, None] + offsets
         else:
             lights = jnp.broadcast_to(jnp.atleast_2d(jnp.asarray(lights, jnp.float32)), (count, images, 3))
         clean = jax.vmap(render)(albedo, normals, lights)
-        noise = jnp.sqrt(self.params.noise_var)[None, None] * jax.random.normal(noise_key, clean.shape)
+        noise = jnp.sqrt(self.params.noise_var)[None, None] * draws.normal(noise_key, clean.shape)
         return Drawn(
             np.asarray(clean + noise).reshape(count, images, *self.shape),
             np.asarray(albedo).reshape(count, *self.shape),

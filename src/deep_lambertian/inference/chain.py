@@ -4,7 +4,7 @@ Objects and chains are batched with `vmap`, and objects are shared out over the 
 from a key of its own, made from the seed and its own numbers: how the batch is laid out does not change a result.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
+from deep_lambertian import draws
 from deep_lambertian.inference import gibbs
 from deep_lambertian.inference.sampler import Block, Sampler
 from deep_lambertian.lambertian import scale_normals
@@ -109,12 +111,13 @@ def _sweeps(
     slots = next(iter(carry.kept.values())).shape[0]
 
     def put(room: dict[str, jax.Array], slot: jax.Array, values: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        return {name: room[name].at[slot].set(value) for name, value in values.items()}
+        update = lax.dynamic_update_index_in_dim
+        return {name: update(room[name], value, slot, 0) for name, value in values.items()}
 
     def sweep(t: jax.Array, carry: Carry) -> Carry:
         heat = 1 - t.astype(jnp.float32) / jnp.maximum(schedule.burn_in, 1)
         state, info = gibbs.step(
-            jax.random.fold_in(key, t),
+            draws.fold_in(key, t),
             params,
             data,
             carry.state,
@@ -135,11 +138,10 @@ def _sweeps(
         if slots:
             span = jnp.maximum(schedule.iterations - schedule.keep_from, 1)
             slot = (t - schedule.keep_from) * slots // span
-            # A slot before the first is out of range, and such a write is dropped.
-            kept = put(kept, jnp.where(slot < 0, slots, slot), keep(state))
+            kept = put(kept, jnp.maximum(slot, 0), keep(state))  # what comes too early is overwritten
         return Carry(state, moments, trace, kept)
 
-    return jax.lax.fori_loop(*bounds, sweep, carry)
+    return lax.fori_loop(*bounds, sweep, carry)
 
 
 @partial(jax.jit, static_argnames=("sampler", "slots", "chains", "mesh"))
@@ -169,11 +171,11 @@ def _advance_all(
     return run(params, data, keys, carry, schedule, bounds)
 
 
-def chain_keys(seed: int, objects: Iterable[int], chains: int) -> jax.Array:
-    """A key for every chain of every object (S, C), from the numbers of both alone."""
-    fold = jax.vmap(jax.random.fold_in, in_axes=(0, None))
-    keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.array(list(objects)))
-    return jnp.stack([fold(keys, c) for c in range(chains)], axis=1)
+@partial(jax.jit, static_argnames="chains")
+def chain_keys(seed: int, objects: jax.Array, chains: int) -> jax.Array:
+    """A key for every chain of every object (S, C), from their own numbers alone."""
+    of_object = jax.vmap(partial(draws.fold_in, draws.make_key(seed)))(objects)
+    return jax.vmap(jax.vmap(draws.fold_in, (None, 0)), (0, None))(of_object, jnp.arange(chains))
 
 
 def run(
@@ -187,7 +189,7 @@ def run(
     given: dict[str, jax.Array] | None = None,
     keep: int = 0,
     keep_from: int | None = None,
-    devices: list[jax.Device] | None = None,
+    devices: Sequence[Any] | None = None,
     progress: bool = False,
 ) -> Carry:
     """Run `chains` chains for each of S objects: `data` and `given` have a leading axis S, the answer (S, C).
@@ -199,7 +201,7 @@ def run(
     devices = jax.local_devices() if devices is None else devices
     devices = devices[: max(1, min(len(devices), objects))]
     mesh = Mesh(np.array(devices), ("objects",))
-    keys = chain_keys(seed, range(objects), chains)
+    keys = chain_keys(seed, jnp.arange(objects), chains)
     spare = -objects % len(devices)  # devices take equal shares: repeat the last object to fill up
     padded = jax.tree.map(lambda x: _extend(x, spare), (data, given or {}, keys))
     data, given, keys = padded

@@ -1,6 +1,7 @@
 """Has the chain converged? R-hat, effective sample size and acceptance, and what they mean in plain words."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -14,16 +15,41 @@ STUCK_SHARE = 0.01
 class Diagnostics:
     """Diagnostics of one object's chains, over the sweeps after the burn-in.
 
-    `rhat` and `ess` are the worst of each traced quantity: energy, residual, lights, and the albedo and normals
-    of a few pixels. R-hat compares the chains with each other, or the halves of a single one. `acceptance` (H, W)
-    is HMC's, `residual` the root mean square of what the model leaves unexplained.
+    `trace` holds, for each chain, the energy, residual, acceptance, lights, and the albedo and normals of a few pixels
+    at up to 512 sweeps; the first `burn_in` records do not count. `acceptance` (H, W) is HMC's at each pixel.
     """
 
-    rhat: dict[str, float]
-    ess: dict[str, float]
+    trace: dict[str, np.ndarray] = field(repr=False)  # (chains, records, ...)
+    burn_in: int
     acceptance: np.ndarray = field(repr=False)
-    residual: float
-    energy: np.ndarray = field(repr=False)  # (chains, records), the whole trace
+
+    def _kept(self, name: str) -> np.ndarray:
+        return np.asarray(self.trace[name][:, self.burn_in :], np.float64)
+
+    @cached_property
+    def _worst(self) -> dict[str, tuple[float, float]]:
+        names = [name for name in sorted(self.trace) if name != "acceptance" and self.trace[name].size]
+        return {name: _rhat_and_ess(self._kept(name)) for name in names}
+
+    @property
+    def rhat(self) -> dict[str, float]:
+        """The largest R-hat of each traced quantity: of the chains, or of the halves of a single one; 1 is best."""
+        return {name: worst[0] for name, worst in self._worst.items()}
+
+    @property
+    def ess(self) -> dict[str, float]:
+        """The smallest effective sample size of each traced quantity: how many independent draws it is worth."""
+        return {name: worst[1] for name, worst in self._worst.items()}
+
+    @property
+    def energy(self) -> np.ndarray:
+        """The joint energy (Eq. 6) of each chain, from the first sweep on."""
+        return self.trace["energy"]
+
+    @property
+    def residual(self) -> float:
+        """Root mean square of what the model leaves unexplained."""
+        return float(np.mean(self._kept("residual")))
 
     @property
     def stuck(self) -> float:
@@ -54,29 +80,22 @@ class Diagnostics:
         return not self.warnings
 
 
-def diagnose(trace: dict[str, np.ndarray], acceptance: np.ndarray, burn_in: int) -> Diagnostics:
-    """Diagnostics from the traces (chains, records, ...) of one object, of which `burn_in` records do not count."""
-    kept = {name: np.asarray(values[:, burn_in:], np.float64) for name, values in trace.items()}
-    rhat, ess = {}, {}
-    for name, values in kept.items():
-        if name != "acceptance" and values.size:
-            rhat[name], ess[name] = _worst(values.reshape(*values.shape[:2], -1))
-    return Diagnostics(rhat, ess, acceptance, float(np.mean(kept["residual"])), trace["energy"])
-
-
-def _worst(draws: np.ndarray) -> tuple[float, float]:
-    """The largest R-hat and smallest effective sample size of (chains, draws, quantities).
+def _rhat_and_ess(draws: np.ndarray) -> tuple[float, float]:
+    """The largest R-hat and smallest effective sample size of (chains, draws, ...).
 
     NaN where there are too few draws to tell. A quantity that does not move at all, such as a clamped light, has
     nothing to converge.
     """
     from arviz_stats.base.array import array_stats
 
-    if draws.shape[1] < 4:
+    draws = draws.reshape(*draws.shape[:2], -1)
+    if draws.shape[1] < 8:
         return np.nan, np.nan
     moving = draws[..., np.ptp(draws, axis=(0, 1)) > 0]
     if not moving.shape[-1]:
         return 1.0, float(draws.shape[0] * draws.shape[1])
-    rhat = np.asarray(array_stats.rhat(moving, chain_axis=0, draw_axis=1))
+    half = moving.shape[1] // 2
+    several = moving if len(moving) > 1 else np.concatenate([moving[:, :half], moving[:, -half:]])
+    rhat = np.asarray(array_stats.rhat(several, chain_axis=0, draw_axis=1))
     ess = np.asarray(array_stats.ess(moving, chain_axis=0, draw_axis=1))
     return float(np.max(rhat)), float(np.min(ess))

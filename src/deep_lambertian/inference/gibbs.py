@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from deep_lambertian import draws
 from deep_lambertian.inference.conditionals import (
     albedo_conditional,
     light_conditional,
@@ -80,7 +81,7 @@ def on_sphere(normals: jax.Array) -> jax.Array:
 def shadow_weights(options: ShadowWeights, images: jax.Array, predicted: jax.Array, weights: jax.Array) -> jax.Array:
     """How far each pixel of each image is to be believed, times the weight it was given."""
     lit = (images > options.dark) & (predicted > options.unlit)
-    trust = lit / (1 + ((images - predicted) / options.scale) ** 2)
+    trust = lit.astype(images.dtype) / (1 + ((images - predicted) / options.scale) ** 2)
     return weights * (options.floor + (1 - options.floor) * trust)
 
 
@@ -98,7 +99,7 @@ def step(
 
     `temperature` multiplies the noise variance; `adapt_rate` is how fast log step sizes follow the acceptance.
     """
-    hidden_key, albedo_key, light_key, normals_key = jax.random.split(key, 4)
+    hidden_key, albedo_key, light_key, normals_key = draws.split(key, 4)
     prior, noise_var = params.prior, params.noise_var * temperature
     albedo, normals, lights, hidden = state.albedo, state.normals, state.lights, state.hidden
     images, weights = data.images, data.weights
@@ -114,7 +115,7 @@ def step(
     if "albedo" not in clamped:
         s = shading(normals, lights)
         centre, spread = albedo_conditional(images, weights, s, noise_var, mean[0], variance[0])
-        albedo = centre + jnp.sqrt(spread) * jax.random.normal(albedo_key, centre.shape)
+        albedo = centre + jnp.sqrt(spread) * draws.normal(albedo_key, centre.shape)
 
     if "lights" not in clamped:
         centre, factor = light_conditional(
@@ -125,7 +126,7 @@ def step(
             params.light_mean,
             params.light_precision,
         )
-        lights = centre + solve_lower_t(factor, jax.random.normal(light_key, centre.shape))
+        lights = centre + solve_lower_t(factor, draws.normal(light_key, centre.shape))
 
     step_size, acceptance = state.step_size, jnp.ones_like(albedo)
     if "normals" not in clamped:

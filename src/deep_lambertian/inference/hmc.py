@@ -1,45 +1,156 @@
-"""Hamiltonian Monte Carlo for the normals (conditional 4): every pixel is a three-dimensional chain of its own."""
+r"""Hamiltonian Monte Carlo for the normals (conditional 4): every pixel is a three-dimensional chain of its own.
+
+$$E(\mathbf n) = \tfrac12 \mathbf n^\top A\, \mathbf n - \mathbf b^\top \mathbf n
+  + \tfrac\eta2 (\mathbf n^\top \mathbf n - 1)^2$$
+
+This is the package's inner loop, written for the way XLA fuses on a CPU: a whole trajectory is one pass over the
+pixels whose values never leave the registers. `docs/performance.md` says what was measured, and what remains.
+"""
+
+import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
+from deep_lambertian.draws import exponential, gaussian, key_words, threefry
 from deep_lambertian.inference.conditionals import NormalsQuadratic
 
-
-def potential(target: NormalsQuadratic, eta, n):
-    a00, a01, a02, a11, a12, a22 = target.quadratic
-    b0, b1, b2 = target.linear
-    x, y, z = n
-    q = 0.5 * (a00 * x * x + a11 * y * y + a22 * z * z) + a01 * x * y + a02 * x * z + a12 * y * z
-    excess = x * x + y * y + z * z - 1
-    return q - b0 * x - b1 * y - b2 * z + 0.5 * eta * excess * excess
+Vector = tuple[jax.Array, jax.Array, jax.Array]  # the three components, each (V,)
 
 
-def hmc(key, target, norm_stiffness, step_size, normals, *, leapfrogs, epochs, mass):
-    grad = jax.vmap(
-        jax.grad(lambda q, b, n: potential(NormalsQuadratic(q, b), norm_stiffness, n), argnums=2),
-        (1, 1, 1),
-        1,
+class Scaled(NamedTuple):
+    """The target in units in which a drift is n += r and a kick r −= ∇E: r is velocity times step size.
+
+    Energies are multiplied by step²/mass. The −1 of (nᵀn − 1)² goes into the diagonal of A. No division is left for
+    the loop: XLA holds one for too dear to repeat, and would store every step of a trajectory in memory.
+    """
+
+    quadratic: tuple[jax.Array, ...]
+    linear: Vector
+    quartic: jax.Array
+
+
+def rescale(target: NormalsQuadratic, norm_stiffness: jax.Array, unit: jax.Array) -> Scaled:
+    """The target with its energies multiplied by `unit` (V,)."""
+    quartic = 2 * norm_stiffness * unit
+    a00, a01, a02, a11, a12, a22 = target.quadratic * unit[None]
+    b0, b1, b2 = target.linear * unit[None]
+    return Scaled((a00 - quartic, a01, a02, a11 - quartic, a12, a22 - quartic), (b0, b1, b2), quartic)
+
+
+@jax.jit
+def kick(target: Scaled, n: Vector, r: Vector) -> Vector:
+    """r − ∇E(n). In this order each term is one fused multiply-add, and only the last of a row waits for s."""
+    (a00, a01, a02, a11, a12, a22), (b0, b1, b2), quartic = target
+    (x, y, z), (u, v, w) = n, r
+    s = quartic * (x * x + y * y + z * z)
+    u = u + b0 - a00 * x - a01 * y - a02 * z - s * x
+    v = v + b1 - a01 * x - a11 * y - a12 * z - s * y
+    w = w + b2 - a02 * x - a12 * y - a22 * z - s * z
+    return u, v, w
+
+
+@jax.jit
+def half_kick(target: Scaled, n: Vector, r: Vector) -> Vector:
+    (u, v, w), (p, q, t) = r, kick(target, n, r)
+    return 0.5 * (u + p), 0.5 * (v + q), 0.5 * (w + t)
+
+
+def trajectory(target: Scaled, n: Vector, r: Vector, leapfrogs: int) -> tuple[Vector, Vector]:
+    """`leapfrogs` steps, written out so that XLA makes one loop over pixels of them all."""
+    r = half_kick(target, n, r)
+    for i in range(leapfrogs):
+        n = n[0] + r[0], n[1] + r[1], n[2] + r[2]
+        r = kick(target, n, r) if i < leapfrogs - 1 else half_kick(target, n, r)
+    return n, r
+
+
+@jax.jit
+def hamiltonian(target: Scaled, n: Vector, r: Vector) -> jax.Array:
+    """Potential (but for the constant η/2) and kinetic energy, in the target's units (V,)."""
+    (a00, a01, a02, a11, a12, a22), (b0, b1, b2), quartic = target
+    (x, y, z), (u, v, w) = n, r
+    s = x * x + y * y + z * z
+    return (
+        x * (0.5 * a00 * x + a01 * y + a02 * z - b0)
+        + y * (0.5 * a11 * y + a12 * z - b1)
+        + z * (0.5 * a22 * z - b2)
+        + 0.25 * quartic * s * s
+        + 0.5 * (u * u + v * v + w * w)
     )
-    force = lambda n: grad(target.quadratic, target.linear, n)
 
-    def epoch(e, carry):
-        n, acc = carry
-        kp, ku = jax.random.split(jax.random.fold_in(key, e))
-        p = jnp.sqrt(mass) * jax.random.normal(kp, n.shape)
 
-        def leap(_, c):
-            n, p = c
-            p = p - 0.5 * step_size[None] * force(n)
-            n = n + step_size[None] * p / mass
-            p = p - 0.5 * step_size[None] * force(n)
-            return n, p
+def potential(target: NormalsQuadratic, norm_stiffness: jax.Array, normals: jax.Array) -> jax.Array:
+    """E(n_i) (V,) of normals (3, V), but for a constant."""
+    x, y, z = normals
+    scaled = rescale(target, norm_stiffness, jnp.ones_like(x))
+    rest = jnp.zeros_like(x)
+    return hamiltonian(scaled, (x, y, z), (rest, rest, rest))
 
-        h0 = potential(target, norm_stiffness, n) + 0.5 * jnp.sum(p * p, 0) / mass
-        n1, p1 = jax.lax.fori_loop(0, leapfrogs, leap, (n, p))
-        h1 = potential(target, norm_stiffness, n1) + 0.5 * jnp.sum(p1 * p1, 0) / mass
-        ok = jax.random.uniform(ku, h0.shape) < jnp.exp(h0 - h1)
-        return jnp.where(ok[None], n1, n), acc + ok.astype(acc.dtype)
 
-    n, acc = jax.lax.fori_loop(0, epochs, epoch, (normals, jnp.zeros(normals.shape[1])))
-    return n, acc / epochs
+# XLA on a CPU makes one loop over pixels for each OUTPUT array, and repeats in it all that the output needs: four
+# outputs would run the leapfrogs four times. A complex number is the one element that holds two floats: hence two.
+
+
+def _pack(x: jax.Array, y: jax.Array, z: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return lax.complex(x, y), lax.complex(z, t)
+
+
+def _unpack(packed: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    xy, zt = packed
+    return xy.real, xy.imag, zt.real, zt.imag
+
+
+def hmc(
+    key: jax.Array,
+    target: NormalsQuadratic,
+    norm_stiffness: jax.Array,
+    step_size: jax.Array,
+    normals: jax.Array,
+    *,
+    leapfrogs: int,
+    epochs: int,
+    mass: float,
+) -> tuple[jax.Array, jax.Array]:
+    """`epochs` trajectories at every pixel, each accepted or not: normals (3, V) and the share accepted (V,).
+
+    Momenta are drawn from N(0, mass·I); `step_size` is each pixel's own (V,). Within a transition the draws come from
+    a counter, pixel by pixel and epoch by epoch.
+    """
+    unit = step_size * step_size / mass
+    scaled = rescale(target, norm_stiffness, unit)
+    spread = step_size / math.sqrt(mass)  # the standard deviation of r
+    words = key_words(key)
+    pixel = lax.iota(jnp.uint32, normals.shape[1])
+
+    def draw(epoch: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Momenta, as r, and −log of the Metropolis uniform, of one epoch."""
+        count = jnp.full_like(pixel, 2 * epoch.astype(jnp.uint32))
+        w0, w1 = threefry(*words, pixel, count)
+        w2, w3 = threefry(*words, pixel, count + jnp.uint32(1))
+        return _pack(spread * gaussian(w0), spread * gaussian(w1), spread * gaussian(w2), unit * exponential(w3))
+
+    def epoch(e: jax.Array, carry: tuple) -> tuple:
+        state, drawn = carry
+        x0, y0, z0, accepted = _unpack(state)
+        u, v, w, slack = _unpack(drawn)
+        before = hamiltonian(scaled, (x0, y0, z0), (u, v, w))
+        (x, y, z), r = trajectory(scaled, (x0, y0, z0), (u, v, w), leapfrogs)
+        accept = hamiltonian(scaled, (x, y, z), r) - before <= slack  # a NaN is a rejection
+        state = _pack(
+            jnp.where(accept, x, x0),
+            jnp.where(accept, y, y0),
+            jnp.where(accept, z, z0),
+            accepted + accept.astype(accepted.dtype),
+        )
+        # The NEXT epoch's draws travel in the carry, so that they are stored: drawn at the top they would be fused
+        # into both loops over pixels, and repeated.
+        return state, draw(e + 1)
+
+    x, y, z = normals
+    start = _pack(x, y, z, jnp.zeros_like(x)), draw(jnp.int32(0))
+    state, _ = lax.fori_loop(jnp.int32(0), jnp.int32(epochs), epoch, start)
+    x, y, z, accepted = _unpack(state)
+    return jnp.stack([x, y, z]), accepted / epochs

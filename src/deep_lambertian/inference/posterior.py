@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from deep_lambertian.files import atomic_write
-from deep_lambertian.inference.diagnostics import Diagnostics, diagnose
+from deep_lambertian.inference.diagnostics import Diagnostics
 
 FORMAT = "deep_lambertian posterior"
 VERSION = 1
@@ -57,17 +57,13 @@ class Posterior:
         """Write everything to one `.npz` file."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays |= {f"samples/{name}": value for name, value in self.samples.items()}
-        arrays |= {
-            "diagnostics/acceptance": self.diagnostics.acceptance,
-            "diagnostics/energy": self.diagnostics.energy,
-        }
+        arrays |= {f"trace/{name}": value for name, value in self.diagnostics.trace.items()}
+        arrays["acceptance"] = self.diagnostics.acceptance
         header = {
             "format": FORMAT,
             "version": VERSION,
             "info": self.info,
-            "rhat": self.diagnostics.rhat,
-            "ess": self.diagnostics.ess,
-            "residual": self.diagnostics.residual,
+            "burn_in": self.diagnostics.burn_in,
         }
         with atomic_write(path) as file:
             np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
@@ -76,19 +72,16 @@ class Posterior:
     def load(cls, path: str | Path) -> "Posterior":
         """Read a file that `save` wrote. Nothing in the file is executed."""
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             header = json.loads(str(arrays.pop("header")))
             if header["format"] != FORMAT or header["version"] > VERSION:
                 raise ValueError(f"format {header['format']!r}, version {header['version']}")
-            samples = {n.removeprefix("samples/"): a for n, a in arrays.items() if n.startswith("samples/")}
-            diagnostics = Diagnostics(
-                header["rhat"],
-                header["ess"],
-                arrays["diagnostics/acceptance"],
-                header["residual"],
-                arrays["diagnostics/energy"],
+            samples, trace = (
+                {name.removeprefix(group): array for name, array in arrays.items() if name.startswith(group)}
+                for group in ("samples/", "trace/")
             )
+            diagnostics = Diagnostics(trace, int(header["burn_in"]), arrays["acceptance"])
             values = {name: arrays[name] for name in _ARRAYS}
         except FileNotFoundError:
             raise
@@ -158,7 +151,7 @@ def summarise(
         lights=lights[:images].astype(np.float32),
         lights_std=lights_std[:images].astype(np.float32),
         scaled_normals=picture(pooled("scaled_normals")[0]),
-        diagnostics=diagnose(trace, picture(pooled("acceptance")[0]), burn_in * records // iterations),
+        diagnostics=Diagnostics(trace, burn_in * records // iterations, picture(pooled("acceptance")[0])),
         samples=samples,
         info=info,
     )

@@ -9,6 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 
+from deep_lambertian import draws
+
 Hidden = Any  # a pytree: an array for an RBM, a pair for a product of priors, () for a plain Gaussian
 
 
@@ -67,10 +69,10 @@ class Generative:
     """`sample`, the same for every prior that has the three `chain_*` methods."""
 
     def sample(self: Prior, key: jax.Array, steps: int) -> jax.Array:
-        start_key, step_key, last_key = jax.random.split(key, 3)
+        start_key, step_key, last_key = draws.split(key, 3)
 
         def step(t: jax.Array, state: Any) -> Any:
-            return self.chain_step(jax.random.fold_in(step_key, t), state)
+            return self.chain_step(draws.fold_in(step_key, t), state)
 
         state = jax.lax.fori_loop(0, steps, step, self.chain_start(start_key))
         return self.chain_visible(last_key, state)

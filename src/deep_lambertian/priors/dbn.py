@@ -8,13 +8,15 @@ weights (Eq. 1), as in the paper.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count, pairwise
 
 import jax
 import jax.numpy as jnp
 
+from deep_lambertian import draws
 from deep_lambertian.priors.contract import Generative
 from deep_lambertian.priors.grbm import GRBM
-from deep_lambertian.priors.rbm import BinaryRBM, bernoulli
+from deep_lambertian.priors.rbm import BinaryRBM
 
 
 @jax.tree_util.register_dataclass
@@ -36,10 +38,10 @@ class DBN(Generative):
     @classmethod
     def random(cls, key: jax.Array, size: int, hidden_sizes: tuple[int, ...], scale: float = 0.01) -> "DBN":
         """Step 2 of Algorithm 1 for a net of any depth."""
-        first, *rest = jax.random.split(key, len(hidden_sizes))
+        first, *rest = draws.split(key, len(hidden_sizes))
         layers = tuple(
-            BinaryRBM(jnp.zeros(below), jnp.zeros(above), scale * jax.random.normal(k, (below, above)))
-            for k, below, above in zip(rest, hidden_sizes, hidden_sizes[1:], strict=False)
+            BinaryRBM(jnp.zeros(below), jnp.zeros(above), scale * draws.normal(k, (below, above)))
+            for k, (below, above) in zip(rest, pairwise(hidden_sizes), strict=True)
         )
         return cls(GRBM.random(first, size, hidden_sizes[0], scale), layers)
 
@@ -53,8 +55,8 @@ class DBN(Generative):
 
     def sample_hidden(self, key: jax.Array, visible: jax.Array) -> jax.Array:
         """Up through the layers, `top_steps` in the top RBM, and down again to h¹."""
-        keys = iter(jax.random.split(key, 2 * (len(self.layers) + self.top_steps)))
-        return self._pass(visible, lambda logits: bernoulli(next(keys), logits))
+        streams = count()
+        return self._pass(visible, lambda logits: draws.bernoulli(key, logits, next(streams)))
 
     def mean_hidden(self, visible: jax.Array) -> jax.Array:
         return self._pass(visible, jax.nn.sigmoid)
@@ -121,10 +123,9 @@ class DBN(Generative):
     def chain_visible(self, key: jax.Array, state: jax.Array) -> jax.Array:
         if not self.layers:
             return state
-        *keys, last = jax.random.split(key, len(self.layers))
-        for k, layer in zip(keys, reversed(self.layers[:-1]), strict=True):
-            state = bernoulli(k, layer.visible_logits(state))
-        return self.base.sample_visible(last, state)
+        for stream, layer in enumerate(reversed(self.layers[:-1]), start=1):
+            state = draws.bernoulli(key, layer.visible_logits(state), stream)
+        return self.base.sample_visible(key, state)
 
     def validate(self, name: str = "dbn") -> None:
         self.base.validate(f"{name}.base")

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
+from deep_lambertian import draws
 from deep_lambertian.priors.contract import Generative, check_array
 
 
@@ -53,7 +54,7 @@ class Gaussian(Generative):
     def sample_hidden(self, key: jax.Array, visible: jax.Array) -> jax.Array:
         if not self.hidden_size:
             return jnp.zeros(0)
-        noise = jax.random.normal(key, (self.hidden_size,))
+        noise = draws.normal(key, (self.hidden_size,))
         return self.mean_hidden(visible) + solve_triangular(self._precision_factor(), noise, lower=True, trans="T")
 
     def top_down(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -75,9 +76,8 @@ class Gaussian(Generative):
 
     def chain_step(self, key: jax.Array, state: jax.Array) -> jax.Array:
         """One step is an exact, independent draw: z from its own prior, then x."""
-        z_key, x_key = jax.random.split(key)
-        mean, variance = self.top_down(jax.random.normal(z_key, (self.hidden_size,)))
-        return mean + jnp.sqrt(variance) * jax.random.normal(x_key, mean.shape)
+        mean, variance = self.top_down(draws.normal(key, (self.hidden_size,)))
+        return mean + jnp.sqrt(variance) * draws.normal(key, mean.shape, stream=1)
 
     def chain_visible(self, key: jax.Array, state: jax.Array) -> jax.Array:
         return state

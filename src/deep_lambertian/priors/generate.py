@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from deep_lambertian import draws
 from deep_lambertian.moments import Moments
 from deep_lambertian.priors.contract import Prior
 from deep_lambertian.progress import chunks
@@ -39,13 +40,13 @@ def generate(
     if steps < 1 or chains < 1 or thin < 1:
         raise ValueError(f"expected positive steps, chains and thin, got {steps}, {chains} and {thin}")
     burn_in = steps // 2 if burn_in is None else burn_in
-    keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(jnp.arange(chains))
-    state = jax.vmap(prior.chain_start)(jax.vmap(partial(jax.random.fold_in, data=0))(keys))
+    keys = jax.vmap(partial(draws.fold_in, draws.make_key(seed)))(jnp.arange(chains))
+    state = jax.vmap(lambda key: prior.chain_start(draws.fold_in(key, 0)))(keys)
     carry = state, Moments.zeros((chains, prior.size))
     for start, stop in chunks(steps, "sampling the prior", progress):
         carry = _advance(prior, keys, carry, start, stop, burn_in, thin)
     state, moments = carry
-    samples = jax.vmap(prior.chain_visible)(jax.vmap(partial(jax.random.fold_in, data=1))(keys), state)
+    samples = jax.vmap(lambda key, s: prior.chain_visible(draws.fold_in(key, 1), s))(keys, state)
     return Generated(np.asarray(samples), np.asarray(moments.mean), np.asarray(moments.std))
 
 
@@ -57,11 +58,11 @@ def _advance(
 
     def step(t: jax.Array, carry: Any) -> Any:
         state, moments = carry
-        step_keys = jax.vmap(lambda key: jax.random.split(jax.random.fold_in(key, t + 2)))(keys)
-        state = jax.vmap(prior.chain_step)(step_keys[:, 0], state)
+        step_keys, look_keys = jax.vmap(lambda key: draws.split(draws.fold_in(key, t + 2), 2))(keys)
+        state = jax.vmap(prior.chain_step)(step_keys, state)
 
         def look(moments: Moments) -> Moments:
-            return moments.add(jax.vmap(prior.chain_visible)(step_keys[:, 1], state))
+            return moments.add(jax.vmap(prior.chain_visible)(look_keys, state))
 
         kept = (t >= burn_in) & ((t - burn_in) % thin == 0)
         return state, jax.lax.cond(kept, look, lambda m: m, moments)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from deep_lambertian import draws
 from deep_lambertian.priors.contract import Generative, check_array
-from deep_lambertian.priors.rbm import bernoulli
 
 
 @jax.tree_util.register_dataclass
@@ -31,7 +31,7 @@ class GRBM(Generative):
         return cls(
             bias=jnp.zeros(size),
             hidden_bias=jnp.zeros(hidden_size),
-            weights=scale * jax.random.normal(key, (size, hidden_size)),
+            weights=scale * draws.normal(key, (size, hidden_size)),
             variance=jnp.ones(size),
         )
 
@@ -52,7 +52,7 @@ class GRBM(Generative):
         return self.hidden_bias + visible @ self.weights
 
     def sample_hidden(self, key: jax.Array, visible: jax.Array) -> jax.Array:
-        return bernoulli(key, self.hidden_logits(visible))
+        return draws.bernoulli(key, self.hidden_logits(visible))
 
     def mean_hidden(self, visible: jax.Array) -> jax.Array:
         return jax.nn.sigmoid(self.hidden_logits(visible))
@@ -71,17 +71,16 @@ class GRBM(Generative):
     def _quadratic(self, visible: jax.Array) -> jax.Array:
         return 0.5 * jnp.sum((visible - self.bias) ** 2 / self.variance)
 
-    def sample_visible(self, key: jax.Array, hidden: jax.Array) -> jax.Array:
+    def sample_visible(self, key: jax.Array, hidden: jax.Array, stream: int = 0) -> jax.Array:
         """Draw v given h (Eq. 2)."""
         mean, variance = self.top_down(hidden)
-        return mean + jnp.sqrt(variance) * jax.random.normal(key, mean.shape)
+        return mean + jnp.sqrt(variance) * draws.normal(key, mean.shape, stream)
 
     def chain_start(self, key: jax.Array) -> jax.Array:
         return self.bias
 
     def chain_step(self, key: jax.Array, state: jax.Array) -> jax.Array:
-        up, down = jax.random.split(key)
-        return self.sample_visible(down, self.sample_hidden(up, state))
+        return self.sample_visible(key, self.sample_hidden(key, state), stream=1)
 
     def chain_visible(self, key: jax.Array, state: jax.Array) -> jax.Array:
         return state

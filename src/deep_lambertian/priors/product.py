@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from deep_lambertian import draws
 from deep_lambertian.priors.contract import Generative, Prior
 
 
@@ -30,7 +31,7 @@ class Product(Generative):
 
     def _apart(self, key: jax.Array, method: str, values: tuple[Any, Any]) -> tuple[Any, Any]:
         """Call a method of both parts, each with a key and a value of its own."""
-        keys = jax.random.split(key)
+        keys = draws.split(key, 2)
         a, n = (getattr(p, method)(k, v) for p, k, v in zip(self._parts, keys, values, strict=True))
         return a, n
 
@@ -58,7 +59,7 @@ class Product(Generative):
         return self.albedo.free_energy(a) + self.normals.free_energy(n)
 
     def chain_start(self, key: jax.Array) -> tuple[Any, Any]:
-        a, n = jax.random.split(key)
+        a, n = draws.split(key, 2)
         return self.albedo.chain_start(a), self.normals.chain_start(n)
 
     def chain_step(self, key: jax.Array, state: tuple[Any, Any]) -> tuple[Any, Any]:

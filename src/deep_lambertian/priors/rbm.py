@@ -8,12 +8,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
+from deep_lambertian import draws
 from deep_lambertian.priors.contract import Generative, check_array
-
-
-def bernoulli(key: jax.Array, logits: jax.Array) -> jax.Array:
-    """Draw 0 or 1, as floats, with probability sigmoid(logits) of a 1."""
-    return (jax.random.uniform(key, logits.shape) < jax.nn.sigmoid(logits)).astype(logits.dtype)
 
 
 @jax.tree_util.register_dataclass
@@ -46,7 +42,7 @@ class BinaryRBM(Generative):
         return self.bias + self.weights @ hidden
 
     def sample_hidden(self, key: jax.Array, visible: jax.Array) -> jax.Array:
-        return bernoulli(key, self.hidden_logits(visible))
+        return draws.bernoulli(key, self.hidden_logits(visible))
 
     def mean_hidden(self, visible: jax.Array) -> jax.Array:
         return jax.nn.sigmoid(self.hidden_logits(visible))
@@ -62,11 +58,11 @@ class BinaryRBM(Generative):
         return -self.bias @ visible - jnp.sum(jax.nn.softplus(self.hidden_logits(visible)))
 
     def chain_start(self, key: jax.Array) -> jax.Array:
-        return bernoulli(key, self.bias)
+        return draws.bernoulli(key, self.bias)
 
     def chain_step(self, key: jax.Array, state: jax.Array) -> jax.Array:
-        up, down = jax.random.split(key)
-        return bernoulli(down, self.visible_logits(self.sample_hidden(up, state)))
+        hidden = self.sample_hidden(key, state)
+        return draws.bernoulli(key, self.visible_logits(hidden), stream=1)
 
     def chain_visible(self, key: jax.Array, state: jax.Array) -> jax.Array:
         return state

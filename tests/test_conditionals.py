@@ -32,7 +32,7 @@ def world(tiny):
         tiny.params,
         Observation(draw(IMAGES, PIXELS), weights),
         draw(PIXELS),
-        draw(PIXELS, 3),
+        draw(3, PIXELS),
         draw(IMAGES, 3),
         hidden,
     )
@@ -119,7 +119,7 @@ def test_conditional_4_normals(world):
     target = normals_conditional(data.images, data.weights, albedo, lights, params.noise_var, mean[1:], variance[1:])
     points = jnp.asarray(np.random.default_rng(2).normal(0, 0.8, (200, 3)), jnp.float32)
     for i in range(PIXELS):
-        along = jax.vmap(lambda x, i=i: joint_energy(params, data, albedo, normals.at[i].set(x), lights, hidden))
+        along = jax.vmap(lambda x, i=i: joint_energy(params, data, albedo, normals.at[:, i].set(x), lights, hidden))
         everywhere = jax.vmap(lambda x: potential(target, params.norm_stiffness, jnp.tile(x[:, None], PIXELS)))
         np.testing.assert_allclose(grid_law(along(points)), grid_law(everywhere(points)[:, i]), rtol=5e-3, atol=1e-7)
 
@@ -131,7 +131,7 @@ def test_likelihood_is_the_normal_density(world):
     by_hand = 0.0
     for p in range(IMAGES):
         for i in range(PIXELS):
-            mean = float(albedo[i]) * float(normals[i] @ lights[p])
+            mean = float(albedo[i]) * float(normals[:, i] @ lights[p])
             by_hand += w[p, i] * (-0.5 * (v[p, i] - mean) ** 2 / var[i] - 0.5 * np.log(2 * np.pi * var[i]))
     got = log_likelihood(data.images, predicted, data.weights, params.noise_var)
     assert float(got) == pytest.approx(by_hand, rel=1e-5)
@@ -139,9 +139,9 @@ def test_likelihood_is_the_normal_density(world):
 
 
 def test_surface_packs_and_unpacks():
-    albedo, normals = jnp.arange(4.0), jnp.arange(12.0).reshape(4, 3)
+    albedo, normals = jnp.arange(4.0), jnp.arange(12.0).reshape(3, 4)
     surface = pack(albedo, normals)
-    np.testing.assert_array_equal(surface[4:8], normals[:, 0])  # vec stacks columns
+    np.testing.assert_array_equal(surface[4:8], normals[0])  # vec stacks the columns of N, which are rows here
     for before, after in zip((albedo, normals), unpack(surface), strict=True):
         np.testing.assert_array_equal(before, after)
 

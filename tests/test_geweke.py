@@ -56,7 +56,7 @@ def draw_prior(params: Params, rng: np.random.Generator) -> tuple[gibbs.State, n
     shading = np.einsum("cvk,cpk->cpv", normals, lights)
     images = rng.normal(albedo[:, None] * shading, np.sqrt(params.noise_var))
     hidden = (jnp.asarray(h_states[h]), jnp.asarray(g_states[g]))
-    values = [jnp.asarray(x, jnp.float32) for x in (albedo, normals, lights)]
+    values = [jnp.asarray(x, jnp.float32) for x in (albedo, np.swapaxes(normals, 1, 2), lights)]
     step_size = jnp.full((CHAINS, pixels), KERNEL.step_size)
     return gibbs.State(*values, hidden, step_size), images.astype(np.float32)
 
@@ -65,7 +65,7 @@ def statistics(state: gibbs.State, images: jax.Array) -> np.ndarray:
     """First, second and mixed moments of everything: one row a chain."""
     columns = [state.albedo, state.normals, state.lights, *state.hidden, images]
     flat = np.concatenate([np.asarray(c).reshape(CHAINS, -1) for c in columns], axis=1)
-    length = np.sum(np.asarray(state.normals) ** 2, axis=-1)
+    length = np.sum(np.asarray(state.normals) ** 2, axis=1)
     mixed = [np.asarray(state.albedo) * length, flat[:, :1] * flat[:, -1:], np.asarray(images) ** 2]
     return np.concatenate([flat, flat**2, *[m.reshape(CHAINS, -1) for m in mixed], length**2], axis=1)
 
@@ -119,7 +119,7 @@ def test_long_chain_has_the_exact_posterior_moments():
     grid = jnp.stack(jnp.meshgrid(axis, axis, axis, axis, indexing="ij"), axis=-1).reshape(-1, 4)
 
     def energy(x: jax.Array) -> jax.Array:
-        albedo, normal = x[:1], x[1:][None]
+        albedo, normal = x[:1], x[1:, None]
         residual = jnp.asarray(images).reshape(2, 1) - render(albedo, normal, jnp.asarray(lights))
         data = 0.5 * jnp.sum(residual**2) / 0.1
         return data + norm_energy(normal, model.params.norm_stiffness) + prior.free_energy(pack(albedo, normal))

@@ -2,7 +2,9 @@ r"""The Lambertian reflectance model and its likelihood (Sec. 3, Eq. 5).
 
 $$v_{ip} \sim \mathcal N\bigl(a_i\, \mathbf n_i^\top \boldsymbol\ell_p,\ \sigma_{v_i}^2\bigr)$$
 
-Shapes as in the notation table: `albedo` (V,), `normals` (V, 3), `lights` (P, 3), `images` (P, V).
+Shapes: `albedo` (V,), `normals` (3, V), `lights` (P, 3), `images` (P, V). Inside the package normals lie by components,
+the transpose of the paper's N: x, y and z of all pixels stay together in memory, as in vec(N), and a surface packs and
+unpacks for nothing. What a user sees is (H, W, 3).
 """
 
 import jax
@@ -10,24 +12,24 @@ import jax.numpy as jnp
 
 
 def pack(albedo: jax.Array, normals: jax.Array) -> jax.Array:
-    """The surface x = [a, vec(N)] (4V,); vec stacks the columns of N, so x, y and z of all pixels stay together."""
-    return jnp.concatenate([albedo, normals.T.reshape(-1)])
+    """The surface x = [a, vec(N)] (4V,)."""
+    return jnp.concatenate([albedo, normals.reshape(-1)])
 
 
 def unpack(surface: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The albedo (V,) and normals (V, 3) of a surface."""
-    albedo, *columns = surface.reshape(4, -1)
-    return albedo, jnp.stack(columns, axis=-1)
+    """The albedo (V,) and normals (3, V) of a surface."""
+    rows = surface.reshape(4, -1)
+    return rows[0], rows[1:]
 
 
 def shading(normals: jax.Array, lights: jax.Array) -> jax.Array:
     """s_ip = n_i·ℓ_p (P, V), negative where a surface turns away from the light."""
-    return lights @ normals.T
+    return lights @ normals
 
 
 def scale_normals(albedo: jax.Array, normals: jax.Array) -> jax.Array:
-    """m_i = a_i n_i (V, 3)."""
-    return albedo[:, None] * normals
+    """m_i = a_i n_i (3, V)."""
+    return albedo[None] * normals
 
 
 def render(albedo: jax.Array, normals: jax.Array, lights: jax.Array, *, shadows: bool = False) -> jax.Array:

@@ -227,7 +227,7 @@ class DLN:
         return Drawn(
             np.asarray(clean + noise).reshape(count, images, *self.shape),
             np.asarray(albedo).reshape(count, *self.shape),
-            np.asarray(normals).reshape(count, *self.shape, 3),
+            np.moveaxis(np.asarray(normals).reshape(count, 3, *self.shape), 1, -1),
             np.asarray(lights),
         )
 

@@ -62,7 +62,7 @@ class Observation:
 
 def norm_energy(normals: jax.Array, norm_stiffness: jax.Array) -> jax.Array:
     """η/2 Σ_i (n_iᵀn_i − 1)², the soft constraint of Eq. 6."""
-    return 0.5 * norm_stiffness * jnp.sum((jnp.sum(normals**2, axis=-1) - 1) ** 2)
+    return 0.5 * norm_stiffness * jnp.sum((jnp.sum(normals**2, axis=0) - 1) ** 2)
 
 
 def light_energy(params: Params, lights: jax.Array) -> jax.Array:

@@ -72,7 +72,7 @@ def watch(state: gibbs.State, info: gibbs.Info) -> dict[str, jax.Array]:
         "acceptance": jnp.mean(info.acceptance),
         "lights": state.lights,
         "albedo": state.albedo[pixels],
-        "normals": state.normals[pixels],
+        "normals": state.normals[:, pixels],
     }
 
 

@@ -15,8 +15,8 @@ TRIANGLE = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
 
 
 def outer_triangle(vectors: jax.Array) -> jax.Array:
-    """The six distinct elements of each vector's outer product with itself: (K, 3) to (K, 6)."""
-    return jnp.stack([vectors[:, i] * vectors[:, j] for i, j in TRIANGLE], axis=-1)
+    """The six distinct elements of each vector's outer product with itself: (3, K) to (6, K)."""
+    return jnp.stack([vectors[i] * vectors[j] for i, j in TRIANGLE])
 
 
 def albedo_conditional(
@@ -45,8 +45,8 @@ def light_conditional(
     """Conditional 3: mean (P, 3) of each ℓ_p, and the lower Cholesky factor (P, 3, 3) of its precision."""
     prior = jnp.stack([light_precision[i, j] for i, j in TRIANGLE])
     per_noise = weights / noise_var[None]
-    precision = prior[None] + per_noise @ outer_triangle(scaled_normals)
-    linear = (light_precision @ light_mean)[None] + (per_noise * images) @ scaled_normals
+    precision = prior[None] + per_noise @ outer_triangle(scaled_normals).T
+    linear = (light_precision @ light_mean)[None] + (per_noise * images) @ scaled_normals.T
     factor = cholesky3(precision)
     return solve_lower_t(factor, solve_lower(factor, linear)), factor
 
@@ -72,7 +72,7 @@ def normals_conditional(
 ) -> NormalsQuadratic:
     """Conditional 4, all but its norm term, given the prior's top-down `mean` and `variance`, both (3, V)."""
     per_noise = albedo / noise_var
-    quadratic = (outer_triangle(lights).T @ weights) * (albedo * per_noise)[None]
+    quadratic = (outer_triangle(lights.T) @ weights) * (albedo * per_noise)[None]
     linear = (lights.T @ (weights * images)) * per_noise[None] + mean / variance
     diagonal = jnp.array([k for k, (i, j) in enumerate(TRIANGLE) if i == j])
     return NormalsQuadratic(quadratic.at[diagonal].add(1 / variance), linear)

@@ -25,7 +25,7 @@ class State:
     """What the chain needs: the latent variables, and HMC's step size at each pixel."""
 
     albedo: jax.Array  # (V,)
-    normals: jax.Array  # (V, 3)
+    normals: jax.Array  # (3, V)
     lights: jax.Array  # (P, 3)
     hidden: Any
     step_size: jax.Array  # (V,)
@@ -73,8 +73,8 @@ def start(
 
 def on_sphere(normals: jax.Array) -> jax.Array:
     """Normals of unit length; one of no length faces the viewer."""
-    length = jnp.linalg.norm(normals, axis=-1, keepdims=True)
-    ahead = jnp.broadcast_to(jnp.array([0.0, 0.0, 1.0]), normals.shape)
+    length = jnp.sqrt(jnp.sum(normals * normals, axis=0, keepdims=True))
+    ahead = jnp.broadcast_to(jnp.array([[0.0], [0.0], [1.0]]), normals.shape)
     return jnp.where(length > 1e-6, normals / jnp.maximum(length, 1e-6), ahead)
 
 
@@ -131,17 +131,16 @@ def step(
     step_size, acceptance = state.step_size, jnp.ones_like(albedo)
     if "normals" not in clamped:
         target = normals_conditional(images, weights, albedo, lights, noise_var, mean[1:], variance[1:])
-        columns, acceptance = hmc(
+        normals, acceptance = hmc(
             normals_key,
             target,
             params.norm_stiffness,
             step_size,
-            normals.T,
+            normals,
             leapfrogs=sampler.leapfrogs,
             epochs=sampler.epochs,
             mass=sampler.mass,
         )
-        normals = columns.T
         if sampler.target_acceptance is not None:
             step_size = step_size * jnp.exp(adapt_rate * (acceptance - sampler.target_acceptance))
 

@@ -14,7 +14,7 @@ Shape = tuple[int, int]
 
 @dataclass(frozen=True)
 class Request:
-    """One object's images (P, V), weights (P, V), and the blocks that are known."""
+    """One object's images (P, V), weights (P, V), and the blocks that are known, as the sampler holds them."""
 
     images: np.ndarray
     weights: np.ndarray
@@ -46,14 +46,14 @@ def check_request(
             f"{name}: expected finite pixels, got {int(bad.sum())} that are NaN or infinite; mend them or mask them out"
         )
     pixels = np.where(np.isfinite(pixels), pixels, 0).astype(np.float32)
-    known = {
-        "lights": _known("lights", lights, (count, 3)),
-        "albedo": _known("albedo", albedo, shape),
-        "normals": _known("normals", normals, (*shape, 3)),
-    }
-    flat = {"albedo": (-1,), "normals": (-1, 3), "lights": (-1, 3)}
-    given = {block: value.reshape(flat[block]) for block, value in known.items() if value is not None}
-    return Request(pixels, seen, given)
+    known = {}
+    if lights is not None:
+        known["lights"] = _known("lights", lights, (count, 3))
+    if albedo is not None:
+        known["albedo"] = _known("albedo", albedo, shape).reshape(-1)
+    if normals is not None:
+        known["normals"] = _known("normals", normals, (*shape, 3)).reshape(-1, 3).T
+    return Request(pixels, seen, known)
 
 
 def _images(shape: Shape, images: Any, name: str) -> np.ndarray:
@@ -92,9 +92,7 @@ def _weights(shape: Shape, count: int, value: Any, what: str) -> np.ndarray:
     return np.broadcast_to(array.reshape(-1, shape[0] * shape[1]), (count, shape[0] * shape[1]))
 
 
-def _known(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray | None:
-    if value is None:
-        return None
+def _known(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     array = np.asarray(value, np.float32)
     if what == "lights" and array.shape == (3,) and shape[0] == 1:
         array = array[None]

@@ -125,32 +125,37 @@ def summarise(
         return np.mean(means, axis=0), np.sqrt(within + np.var(means, axis=0))
 
     def picture(values: np.ndarray) -> np.ndarray:
-        return values.reshape(*shape, *values.shape[1:]).astype(np.float32)
+        """(..., V) to (..., H, W)."""
+        return np.ascontiguousarray(values.reshape(*values.shape[:-1], *shape), np.float32)
+
+    def field(values: np.ndarray) -> np.ndarray:
+        """(..., 3, V) to (..., H, W, 3)."""
+        return np.ascontiguousarray(np.moveaxis(picture(values), -3, -1))
 
     albedo, albedo_std = pooled("albedo")
     lights, lights_std = pooled("lights")
     direction, _ = pooled("directions")
-    resultant = np.linalg.norm(direction, axis=-1)
+    resultant = np.linalg.norm(direction, axis=0)
     records = trace_length(iterations)
     trace = {name: values[index][:, :records] for name, values in carry.trace.items()}
     trace["lights"] = trace["lights"][:, :, :images]
-    samples = {name: values[index] for name, values in carry.kept.items() if values.shape[2]}
-    if samples:
+    samples = {}
+    if carry.kept["albedo"].shape[2]:
+        kept = {name: values[index] for name, values in carry.kept.items()}
         samples = {
-            name: value[:, :, :images]
-            if name == "lights"
-            else value.reshape(*value.shape[:2], *shape, *value.shape[3:])
-            for name, value in samples.items()
+            "albedo": picture(kept["albedo"]),
+            "normals": field(kept["normals"]),
+            "lights": kept["lights"][:, :, :images],
         }
     return Posterior(
         albedo=picture(albedo),
         albedo_std=picture(albedo_std),
-        normals=picture(direction / np.maximum(resultant, 1e-9)[:, None]),
+        normals=field(direction / np.maximum(resultant, 1e-9)),
         # The mean cosine to the mean direction is the length of the mean unit vector.
         normals_std=picture(np.degrees(np.arccos(np.clip(resultant, 0.0, 1.0)))),
         lights=lights[:images].astype(np.float32),
         lights_std=lights_std[:images].astype(np.float32),
-        scaled_normals=picture(pooled("scaled_normals")[0]),
+        scaled_normals=field(pooled("scaled_normals")[0]),
         diagnostics=Diagnostics(trace, burn_in * records // iterations, picture(pooled("acceptance")[0])),
         samples=samples,
         info=info,

@@ -1,0 +1,3 @@
+from deep_lambertian.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,37 @@
+"""Measure the speed and memory of this package on this machine.
+
+inference: HMC for the normals against blackjax, whole inference at the paper's sizes, how time grows with pixels,
+images and objects, and memory. Takes some minutes; --quick is a smoke run at small sizes.
+"""
+
+import argparse
+
+EXAMPLE = "example: dln bench inference --json > inference.json"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("what", choices=["inference"], help="what to measure")
+    parser.add_argument("--quick", action="store_true", help="small sizes and few repeats")
+
+
+def run(options: argparse.Namespace) -> None:
+    import json
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from deep_lambertian.benchmarks import inference
+
+    figures: dict[str, float] = {}
+    progress = Console(stderr=True, quiet=options.quiet)
+    with progress.status("measuring …"):
+        for group, found in inference.run(quick=options.quick, seed=options.seed):
+            progress.print(f"measured: {group}")
+            figures |= found
+    if options.json:
+        print(json.dumps({name: round(value, 4) for name, value in figures.items()}, indent=2))
+        return
+    table = Table("figure", "value")
+    for name, value in figures.items():
+        table.add_row(name, f"{value:.4g}")
+    Console().print(table)

@@ -1,0 +1,11 @@
+"""placeholder"""
+
+EXAMPLE = ""
+
+
+def add_arguments(p):
+    pass
+
+
+def run(o):
+    pass

@@ -4,9 +4,10 @@ Objects and chains are batched with `vmap`, and objects are shared out over the 
 from a key of its own, made from the seed and its own numbers: how the batch is laid out does not change a result.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -24,7 +25,7 @@ from deep_lambertian.params import Observation, Params
 from deep_lambertian.progress import chunks
 
 TRACE_LENGTH = 512  # a longer chain is thinned to this many records, so that memory does not grow with it
-PROBES = 8  # pixels, spread evenly, whose albedo and normal are traced
+PROBES = 8  # at most so many pixels, spread evenly, whose albedo and normal are traced
 
 
 @jax.tree_util.register_dataclass
@@ -44,11 +45,11 @@ class Schedule:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Carry:
-    """A chain under way."""
+    """A chain under way. What is observed and traced lies in flat rows, which one operation updates; see `unfold`."""
 
     state: gibbs.State
-    moments: dict[str, Moments]
-    trace: dict[str, jax.Array]
+    moments: Moments
+    trace: jax.Array
     kept: dict[str, jax.Array]
 
 
@@ -65,15 +66,39 @@ def observe(state: gibbs.State, info: gibbs.Info) -> dict[str, jax.Array]:
 
 def watch(state: gibbs.State, info: gibbs.Info) -> dict[str, jax.Array]:
     """The few numbers of a sweep that are traced, for convergence diagnostics."""
-    pixels = np.linspace(0, state.albedo.shape[0] - 1, PROBES).astype(int)
+    stride = -(-state.albedo.shape[0] // PROBES)
     return {
         "energy": info.energy,
         "residual": info.residual,
         "acceptance": jnp.mean(info.acceptance),
         "lights": state.lights,
-        "albedo": state.albedo[pixels],
-        "normals": state.normals[:, pixels],
+        "albedo": state.albedo[::stride],
+        "normals": state.normals[:, ::stride],
     }
+
+
+def fold(values: dict[str, jax.Array]) -> jax.Array:
+    """Named arrays as one flat row, in the order of their names."""
+    return jnp.concatenate([values[name].reshape(-1) for name in sorted(values)])
+
+
+@lru_cache
+def _shapes(look: Callable[..., dict[str, jax.Array]], pixels: int, images: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of what `look` sees, in the order in which `fold` puts them."""
+
+    def example(row: jax.Array) -> dict[str, jax.Array]:
+        state = gibbs.State(row, jnp.stack([row, row, row]), jnp.zeros((images, 3)), (), row)
+        return look(state, gibbs.Info(row[0], row[0], row))
+
+    return {name: value.shape for name, value in sorted(jax.eval_shape(example, jnp.zeros(pixels)).items())}
+
+
+def unfold(look: Callable[..., dict[str, jax.Array]], rows: np.ndarray, pixels: int, images: int) -> dict[str, Any]:
+    """The named arrays (..., shape) of the flat rows (..., R) into which `look`, one of the two above, was folded."""
+    shapes = _shapes(look, pixels, images)
+    ends = np.cumsum([math.prod(shape) for shape in shapes.values()])
+    parts = zip(shapes.items(), np.split(rows, ends[:-1], axis=-1), strict=True)
+    return {name: part.reshape(*rows.shape[:-1], *shape) for (name, shape), part in parts}
 
 
 def keep(state: gibbs.State) -> dict[str, jax.Array]:
@@ -85,16 +110,9 @@ def _first(params: Params, data: Observation, given: dict[str, jax.Array], sampl
     """The start of one chain."""
     state = gibbs.start(params, data, sampler, **given)
     info = gibbs.Info(jnp.zeros(()), jnp.zeros(()), jnp.zeros_like(state.albedo))
-
-    def room(length: int, values: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        return {name: jnp.zeros((length, *value.shape)) for name, value in values.items()}
-
-    return Carry(
-        state,
-        {name: Moments.zeros(value.shape) for name, value in observe(state, info).items()},
-        room(TRACE_LENGTH, watch(state, info)),
-        room(slots, keep(state)),
-    )
+    seen, watched = fold(observe(state, info)), fold(watch(state, info))
+    kept = {name: jnp.zeros((slots, *value.shape)) for name, value in keep(state).items()}
+    return Carry(state, Moments.zeros(seen.shape), jnp.zeros((TRACE_LENGTH, *watched.shape)), kept)
 
 
 def _sweeps(
@@ -109,10 +127,7 @@ def _sweeps(
 ) -> Carry:
     """Sweeps bounds[0] … bounds[1]−1 of one chain."""
     slots = next(iter(carry.kept.values())).shape[0]
-
-    def put(room: dict[str, jax.Array], slot: jax.Array, values: dict[str, jax.Array]) -> dict[str, jax.Array]:
-        update = lax.dynamic_update_index_in_dim
-        return {name: update(room[name], value, slot, 0) for name, value in values.items()}
+    put = lax.dynamic_update_index_in_dim
 
     def sweep(t: jax.Array, carry: Carry) -> Carry:
         heat = 1 - t.astype(jnp.float32) / jnp.maximum(schedule.burn_in, 1)
@@ -127,18 +142,14 @@ def _sweeps(
             adapt_rate=jnp.where(t < schedule.burn_in, 0.5 / jnp.sqrt(1.0 + t.astype(jnp.float32)), 0.0),
         )
         counts = (t >= schedule.burn_in).astype(jnp.float32)
-        seen = observe(state, info)
-        moments = {name: m.add(seen[name], counts) for name, m in carry.moments.items()}
-        trace = put(
-            carry.trace,
-            t * TRACE_LENGTH // jnp.maximum(schedule.iterations, TRACE_LENGTH),
-            watch(state, info),
-        )
+        moments = carry.moments.add(fold(observe(state, info)), counts)
+        record = t * TRACE_LENGTH // jnp.maximum(schedule.iterations, TRACE_LENGTH)
+        trace = put(carry.trace, fold(watch(state, info)), record, 0)
         kept = carry.kept
         if slots:
-            span = jnp.maximum(schedule.iterations - schedule.keep_from, 1)
-            slot = (t - schedule.keep_from) * slots // span
-            kept = put(kept, jnp.maximum(slot, 0), keep(state))  # what comes too early is overwritten
+            slot = (t - schedule.keep_from) * slots // jnp.maximum(schedule.iterations - schedule.keep_from, 1)
+            slot = jnp.maximum(slot, 0)  # what comes too early is overwritten
+            kept = {name: put(kept[name], value, slot, 0) for name, value in keep(state).items()}
         return Carry(state, moments, trace, kept)
 
     return lax.fori_loop(*bounds, sweep, carry)

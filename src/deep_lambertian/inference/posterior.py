@@ -114,15 +114,18 @@ def summarise(
     info: dict[str, Any],
 ) -> Posterior:
     """The posterior of object `index` of a finished run whose arrays are NumPy's; padding images are cut off."""
-    from deep_lambertian.inference.chain import trace_length
+    from deep_lambertian.inference import chain
+
+    sizes = shape[0] * shape[1], carry.state.lights.shape[2]
+    means, squares = (
+        chain.unfold(chain.observe, rows[index], *sizes) for rows in (carry.moments.mean, carry.moments.square)
+    )
+    count = max(float(carry.moments.count[index, 0]), 1.0)
 
     def pooled(name: str) -> tuple[np.ndarray, np.ndarray]:
         """Mean over all chains, and the standard deviation within and between them."""
-        moments = carry.moments[name]
-        means = moments.mean[index].astype(np.float64)
-        count = max(float(moments.count[index, 0]), 1.0)
-        within = np.mean(moments.square[index] / count, axis=0)
-        return np.mean(means, axis=0), np.sqrt(within + np.var(means, axis=0))
+        within, mean = np.mean(squares[name] / count, axis=0), means[name].astype(np.float64)
+        return np.mean(mean, axis=0), np.sqrt(within + np.var(mean, axis=0))
 
     def picture(values: np.ndarray) -> np.ndarray:
         """(..., V) to (..., H, W)."""
@@ -136,8 +139,8 @@ def summarise(
     lights, lights_std = pooled("lights")
     direction, _ = pooled("directions")
     resultant = np.linalg.norm(direction, axis=0)
-    records = trace_length(iterations)
-    trace = {name: values[index][:, :records] for name, values in carry.trace.items()}
+    records = chain.trace_length(iterations)
+    trace = chain.unfold(chain.watch, carry.trace[index, :, :records], *sizes)
     trace["lights"] = trace["lights"][:, :, :images]
     samples = {}
     if carry.kept["albedo"].shape[2]:

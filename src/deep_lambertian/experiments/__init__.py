@@ -1,0 +1,1 @@
+"""Experiments that train, infer and measure, each made by one command."""

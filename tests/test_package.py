@@ -1,0 +1,161 @@
+"""The package as a whole: what importing does, how often things compile, devices, and the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from deep_lambertian.inference import chain
+
+ROOT = Path(__file__).parent.parent
+
+IMPORTS = """
+import pkgutil, importlib, sys
+import deep_lambertian
+assert "jax" not in sys.modules, "importing the package alone loads JAX"
+for module in pkgutil.walk_packages(deep_lambertian.__path__, "deep_lambertian."):
+    if not module.name.endswith("__main__"):
+        importlib.import_module(module.name)
+for name in deep_lambertian.__all__:
+    assert getattr(deep_lambertian, name) is not None
+from jax._src import xla_bridge
+assert not xla_bridge.backends_are_initialized(), "importing runs JAX"
+"""
+
+
+def python(code: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_importing_computes_nothing():
+    python(IMPORTS)
+
+
+DEVICES = """
+import numpy as np, jax
+jax.config.update("jax_num_cpu_devices", {devices})
+import jax.numpy as jnp
+import deep_lambertian as dl
+assert len(jax.local_devices()) == {devices}
+
+def net(seed, bias, hidden):
+    net = dl.DBN.random(jax.random.key(seed), len(bias), hidden)
+    base = dl.GRBM(bias, net.base.hidden_bias, net.base.weights, jnp.full(len(bias), 0.1))
+    return dl.DBN(base, net.layers)
+
+ahead = jnp.concatenate([jnp.zeros(128), jnp.ones(64)])
+prior = dl.Product(net(0, jnp.full(64, 0.6), (30, 10)), net(1, ahead, (40, 10)))
+model = dl.DLN.build(prior, (8, 8), noise_var=0.05, preset="quick")
+rng = np.random.default_rng(0)
+images = [rng.uniform(0.2, 0.8, (2 + i % 2, 8, 8)) for i in range(5)]
+posts = model.infer_many(images, iterations=6)
+rows = [np.concatenate([p.albedo.ravel(), p.normals.ravel(), p.lights[:2].ravel()]) for p in posts]
+np.save({path!r}, np.stack(rows))
+"""
+
+
+def test_one_device_and_two_give_the_same(tmp_path):
+    """Five objects of unequal numbers of images, on one device and shared out over two."""
+    results = []
+    for devices in (1, 2, 2):
+        path = str(tmp_path / f"{devices}.npy")
+        python(DEVICES.format(devices=devices, path=path))
+        results.append(np.load(path))
+    one, two, again = results
+    np.testing.assert_array_equal(two, again)  # the same layout gives the same bytes
+    np.testing.assert_allclose(one, two, atol=2e-4)
+
+
+def test_each_shape_is_compiled_once(small):
+    """However long the chain, whatever the seed, the step or the burn-in: one compilation for a shape."""
+    images = small.sample(1, images=3).images[0]
+    small.infer(images)
+    before = chain._advance_all._cache_size(), chain._start_all._cache_size()
+    small.infer(images, iterations=7, seed=3)
+    small.infer(images + 0.01, iterations=31, burn_in=3, anneal=4.0)
+    small.infer(images, progress=True)
+    assert (chain._advance_all._cache_size(), chain._start_all._cache_size()) == before
+    small.infer(images, step_size=0.02)  # where a chain starts is compiled anew; the chain itself is not
+    assert chain._advance_all._cache_size() == before[0]
+    small.infer(images[:2])
+    assert chain._advance_all._cache_size() == before[0] + 1
+
+
+def dln(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deep_lambertian.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["bench"]])
+def test_help_has_an_example(command):
+    done = dln(*command, "--help")
+    assert done.returncode == 0
+    assert "example: dln" in done.stdout
+    if command:
+        assert all(option in done.stdout for option in ("--seed", "--json", "--quiet"))
+
+
+def test_help_does_not_load_jax():
+    code = "import sys; from deep_lambertian.cli import build_parser; build_parser(); assert 'jax' not in sys.modules"
+    python(code)
+
+
+def test_demo_writes_its_picture_and_figures(tmp_path):
+    done = dln("demo", "--out", str(tmp_path / "new"), "--json", "--iterations", "200")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert Path(result["picture"]).read_bytes().startswith(b"\x89PNG")
+    off = [result["images"][k]["normals_deg"] for k in ("mean_shape", "1", "3", "8")]
+    assert off == sorted(off, reverse=True)  # an image is better than none, three than one, eight than three
+    relit = [result["images"][k]["relighting_rmse"] for k in ("mean_shape", "1", "3", "8")]
+    assert relit == sorted(relit, reverse=True)
+
+
+def test_errors_are_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    done = dln("demo", "--out", str(tmp_path / "file"), "--iterations", "10")
+    assert done.returncode == 1
+    assert done.stderr.startswith("dln demo: ")
+    assert len(done.stderr.strip().splitlines()) == 1
+    done = dln("demo", "--iterations", "0")
+    assert done.returncode == 1
+    assert "iterations: expected a whole number of at least 1, got 0" in done.stderr
+    assert dln("dance").returncode == 2
+    assert "Traceback" in dln("demo", "--iterations", "0", "--debug").stderr
+
+
+def test_bench_reports_what_it_promises():
+    done = dln("bench", "inference", "--quick", "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)
+    for pixels in ("576", "16128"):
+        assert figures["hmc"]["speedup_over_blackjax"][pixels] > 1
+        assert figures["hmc"]["ns_per_pixel_leapfrog"][pixels] > 0
+    assert set(figures["infer"]) >= {"single_image_ms", "images_per_s", "hmc_share"}
+    assert 0 < figures["infer"]["hmc_share"] < 1
+    for what in ("pixels", "images", "objects"):
+        assert np.isfinite(figures["growth"][what]["exponent"])
+    assert next(iter(figures["memory"].values())) > 0
+
+
+def test_the_versions_agree():
+    import tomllib
+
+    import deep_lambertian
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["version"] == deep_lambertian.__version__
+    pinned = {line.split("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()}
+    extras = [name for group in project["optional-dependencies"].values() for name in group]
+    for requirement in project["dependencies"] + extras:
+        assert requirement.split(">=")[0].lower() in pinned, f"{requirement} is not pinned in constraints.txt"
+    assert jax.__version__ in (ROOT / "constraints.txt").read_text()

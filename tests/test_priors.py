@@ -273,11 +273,10 @@ def test_bad_priors_are_refused():
 
 @pytest.mark.slow
 def test_figure_4_at_its_full_length():
-    """50,000 iterations of the paper's albedo net, in parallel chains: no chain leaves the range of its prior."""
+    """50,000 iterations of the paper's albedo net: sixteen chains agree with each other as independent draws would."""
     prior = DBN.random(jax.random.key(0), 576, (800, 200), scale=0.05)
     result = generate(prior, steps=50_000, chains=16, thin=100)
     assert result.samples.shape == (16, 576)
-    mean, _ = prior.base.top_down(jnp.full(800, 0.5))
-    # Weights of random sign: units are on half the time, and the visibles average what that predicts.
-    assert np.abs(result.mean.mean(axis=0) - np.asarray(mean)).mean() < 0.1
-    assert np.all(result.std > 0.5)
+    kept = 50_000 // 2 // 100
+    ratio = result.mean.var(axis=0, ddof=1).mean() / (result.std**2).mean() * kept
+    assert ratio == pytest.approx(1, abs=0.15)

@@ -1,5 +1,9 @@
 """Strict flags for every test, and the small models that several of them share."""
 
+import os
+import tempfile
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +13,9 @@ from deep_lambertian import DLN, GRBM, Gaussian, Product
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Workers, and later runs, share what has been compiled.
+jax.config.update("jax_compilation_cache_dir", str(Path(tempfile.gettempdir()) / f"dln-tests-{os.getuid()}"))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.3)
 
 
 def tiny_grbm(seed: int, visible: int, hidden: int, scale: float = 0.7) -> GRBM:

@@ -28,9 +28,13 @@ assert not xla_bridge.backends_are_initialized(), "importing runs JAX"
 """
 
 
+# Processes that the tests start share what has been compiled with them.
+ENVIRONMENT = {**os.environ, "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir}
+
+
 def python(code: str, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**ENVIRONMENT, **environment}, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
@@ -92,7 +96,7 @@ def test_each_shape_is_compiled_once(small):
 
 def dln(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "deep_lambertian.cli", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
 
 
 @pytest.mark.parametrize("command", [[], ["demo"], ["bench"]])
@@ -133,6 +137,7 @@ def test_errors_are_one_line(tmp_path):
     assert "Traceback" in dln("demo", "--iterations", "0", "--debug").stderr
 
 
+@pytest.mark.slow
 def test_bench_reports_what_it_promises():
     done = dln("bench", "inference", "--quick", "--json", "--quiet")
     assert done.returncode == 0, done.stderr

@@ -21,6 +21,7 @@ def run(options: argparse.Namespace) -> None:
     from deep_lambertian.experiments.solids import demonstrate
     from deep_lambertian.report.pictures import save_png
 
+    options.out.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad folder costs no time
     show = not options.quiet and sys.stderr.isatty()
     found, guess, picture = demonstrate(options.seed, options.iterations, progress=show)
     path = options.out / "solids.png"

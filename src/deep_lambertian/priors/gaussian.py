@@ -27,7 +27,7 @@ class Gaussian(Generative):
     @classmethod
     def diagonal(cls, mean: jax.Array, variance: jax.Array) -> "Gaussian":
         """Independent elements: no hidden variables at all."""
-        return cls(mean, variance, jnp.zeros((mean.shape[0], 0), mean.dtype))
+        return cls(mean, variance, jnp.zeros((mean.shape[0], 0)))
 
     @property
     def size(self) -> int:

@@ -4,8 +4,10 @@ Importing this package computes nothing and leaves JAX's backend untouched; the 
 first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from deep_lambertian import data
+from deep_lambertian.lazy import lazy_names
 
 __version__ = "0.1.0"
 
@@ -14,20 +16,6 @@ if TYPE_CHECKING:
     from deep_lambertian.model import DLN, load_model
     from deep_lambertian.model_file import ModelFileError
     from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Product
-
-_HOMES = {
-    "DLN": "model",
-    "load_model": "model",
-    "ModelFileError": "model_file",
-    "Posterior": "inference",
-    "Sampler": "inference",
-    "ShadowWeights": "inference",
-    "GRBM": "priors",
-    "BinaryRBM": "priors",
-    "DBN": "priors",
-    "Gaussian": "priors",
-    "Product": "priors",
-}
 
 __all__ = [
     "DBN",
@@ -40,15 +28,24 @@ __all__ = [
     "Product",
     "Sampler",
     "ShadowWeights",
+    "data",
     "load_model",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'deep_lambertian' has no attribute {name!r}")
-    return getattr(import_module(f"deep_lambertian.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES])
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "DLN": "model",
+        "load_model": "model",
+        "ModelFileError": "model_file",
+        "Posterior": "inference",
+        "Sampler": "inference",
+        "ShadowWeights": "inference",
+        "GRBM": "priors",
+        "BinaryRBM": "priors",
+        "DBN": "priors",
+        "Gaussian": "priors",
+        "Product": "priors",
+    },
+)

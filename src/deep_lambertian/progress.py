@@ -1,7 +1,10 @@
 """A progress bar for work that comes in chunks."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def chunks(total: int, what: str, show: bool, pieces: int = 40) -> Iterator[tuple[int, int]]:
@@ -23,3 +26,9 @@ def chunks(total: int, what: str, show: bool, pieces: int = 40) -> Iterator[tupl
             stop = min(start + size, total)
             yield start, stop
             bar.update(task, completed=stop)
+
+
+def track(items: Sequence[T], what: str, show: bool) -> Iterator[T]:
+    """Go through items one by one, with a progress bar where `show` asks for one."""
+    for start, stop in chunks(len(items), what, show, pieces=200):
+        yield from items[start:stop]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 
 COMMANDS = {
-    "demo": "draw an object, recover it from its images, and relight it",
+    "demo": "recover a face that the model has never seen from one image and from more, and relight it",
+    "data": "look at data before using it: counts, what was skipped, warnings, a contact sheet",
     "bench": "measure the speed and memory of this package on this machine",
 }
 FAILED, USAGE, INTERRUPTED = 1, 2, 130

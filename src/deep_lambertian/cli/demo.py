@@ -1,6 +1,6 @@
-"""Recover an object that the model has never seen from one image of it, and from more, and relight it.
+"""Recover a face that the model has never seen from one image of it, and from more, and relight it.
 
-The objects are painted, bumpy domes made by the program; the lights are not given. Writes a picture.
+The faces are made by the program; the lights are not given. Writes a picture.
 """
 
 import argparse
@@ -18,13 +18,13 @@ def run(options: argparse.Namespace) -> None:
     import json
     import sys
 
-    from deep_lambertian.experiments.solids import demonstrate
+    from deep_lambertian.experiments.unseen_face import demonstrate
     from deep_lambertian.report.pictures import save_png
 
     options.out.mkdir(parents=True, exist_ok=True)  # before the work, so that a bad folder costs no time
     show = not options.quiet and sys.stderr.isatty()
     found, guess, picture = demonstrate(options.seed, options.iterations, progress=show)
-    path = options.out / "solids.png"
+    path = options.out / "face.png"
     save_png(path, picture)
     figures = {
         "mean_shape": {"normals_deg": guess.normals_deg, "relighting_rmse": guess.relighting_rmse},

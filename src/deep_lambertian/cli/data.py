@@ -1,0 +1,58 @@
+"""Look at data before using it: what is there, what is wrong with it, and a contact sheet to see it by.
+
+Kinds: yaleb (cropped Yale B or Extended Yale B), aloi (its illumination collection), faces (a collection without
+labels: .npz, folder, archive), folder (your own: one folder of images for each object), synthetic and solids (built
+in). The exit code is 0 where the data can be used and 1 where not.
+"""
+
+import argparse
+from pathlib import Path
+
+EXAMPLE = """examples:
+  dln data check yaleb CroppedYale.zip
+  dln data check folder my-objects/ --size 48 --sheet objects.png
+  dln data check synthetic --json"""
+KINDS = ("yaleb", "aloi", "faces", "folder", "synthetic", "solids")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["check"], help="what to do")
+    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=f"one of {', '.join(KINDS)}")
+    parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help="a folder, an archive, or an .npz")
+    parser.add_argument("--size", type=int, help="bring images to SIZE×SIZE (default: as the kind has it)")
+    parser.add_argument(
+        "--sheet",
+        type=Path,
+        default=Path("contact-sheet.png"),
+        help="where the contact sheet goes (default: %(default)s)",
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    import json
+    import sys
+
+    from deep_lambertian.data.check import check, contact_sheet, load
+    from deep_lambertian.report.pictures import save_png
+
+    show = not options.quiet and sys.stderr.isatty()
+    data = load(options.kind, options.path, options.size, options.seed, progress=show)
+    report = check(data)
+    save_png(options.sheet, contact_sheet(data))
+    if options.json:
+        print(json.dumps({**report.as_dict(), "sheet": str(options.sheet)}, indent=2))
+        return
+    counts = sorted(report.images_per_object.values())
+    height, width = report.size
+    print(f"{report.objects} objects, {report.images} images ({counts[0]} to {counts[-1]} an object), {width}×{height}")
+    if report.subsets:
+        print("images by illumination subset: " + ", ".join(f"{n}: {c}" for n, c in report.subsets.items()))
+    lights = report.known_lights
+    print("lights: " + ("all known" if lights == report.images else f"{lights} known" if lights else "not known"))
+    if "linearised" in data.info:
+        print(f"intensities: {'taken as sRGB and made linear' if data.info['linearised'] else 'used as they are'}")
+    for reason, count in sorted(report.skipped.items(), key=lambda item: -item[1]):
+        print(f"skipped {count}: {reason}")
+    for warning in report.warnings:
+        print(f"warning: {warning}")
+    print(f"contact sheet: {options.sheet}")

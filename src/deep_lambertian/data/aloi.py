@@ -1,0 +1,219 @@
+"""The illumination collection of the Amsterdam Library of Object Images, as it is distributed.
+
+`png4/9/9_l1c2.png`: object 9, light 1 of 8, camera 2 of 3. Lights 1 to 5 are single lamps, 6 to 8 combinations. The
+object was turned for each camera so that all see it from one side: what changes from camera to camera is the light's
+azimuth, by 15° and 30°, and the picture's place, by a few pixels.
+(Geusebroek, Burghouts & Smeulders 2005: for research.)
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from deep_lambertian.data.dataset import Dataset, Skipped, stack_objects
+from deep_lambertian.data.images import LUMINANCE, ImageError, decode, is_image_name, resize
+from deep_lambertian.data.masks import bounding_box, camera_offsets, crop, evidence, flawed, shift_back, silhouette
+from deep_lambertian.data.sources import Source, SourceError, open_source
+from deep_lambertian.progress import track
+
+NAME = re.compile(r"(\d+)_l([1-8])c([1-3])\.\w+")
+MASK_NAME = re.compile(r"(\d+)(?:_(?:l\d)?c([1-3])|_r0)?\.\w+")
+LIGHTS = (1, 2, 3, 4, 5)  # the single lamps, which the paper uses; the others help to find the mask
+EXAMPLE = "png4/9/9_l1c2.png"
+View = tuple[int, int]  # light and camera
+
+
+def load_aloi(
+    path: str | Path,
+    size: int = 48,
+    objects: Sequence[int] | None = None,
+    masks: str | Path | None = None,
+    progress: bool = False,
+) -> Dataset:
+    """The objects found at `path`, a folder or an archive, or those numbered: 15 images each, lights 1–5 × 3 cameras.
+
+    Intensities are the file's luminance divided by 255, not made linear, as in the paper. Cameras 2 and 3 are laid
+    over camera 1 by a translation. The mask's bounding box and a pixel around it are rescaled to size×size, by area
+    averaging: an object fills the picture, and is stretched unless its box is square; each pixel's normal is still
+    that of the object. What lies outside the mask is 0.
+
+    `masks` is a folder or an archive of the distributor's, white where the object is, of any resolution, named
+    `<object>_c<camera>.png`, or `<object>_l<light>c<camera>.png`, or for camera 1 `<object>.png` or `<object>_r0.png`,
+    in any folder; of several the majority counts. Without it masks are found from the pictures of all eight lights.
+    Then holes, such as a mug's handle, are filled.
+
+    `info["shifts"]` tells, for each object and camera, how many of the file's pixels (right, down) it was moved back.
+    """
+    if size < 1:
+        raise ValueError(f"size: expected at least 1 pixel, got {size}")
+    if objects is not None and (not len(objects) or len(set(objects)) != len(objects)):
+        raise ValueError(f"objects: expected at least one number, and each once, got {list(objects)}")
+    loaded: list[tuple[str, list[tuple[str, np.ndarray]]]] = []
+    valid: list[list[np.ndarray | None]] = []
+    shifts: dict[str, dict[str, tuple[float, float]]] = {}
+    with open_source(path) as source:
+        found, skipped = _listing(source.names)
+        order = sorted(found) if objects is None else list(objects)
+        _check_found(source, found, order)
+        given = None if masks is None else _given_masks(masks, order)
+        for number in track(order, "reading ALOI", progress):
+            images, bad = _photographs(source, found[number])
+            skipped += bad
+            views = sorted(view for view in images if view[0] in LIGHTS)
+            if not views:
+                skipped.append(Skipped(f"object {number}", "no usable image of lights 1 to 5"))
+                continue
+            moved = camera_offsets(images)
+            shape = images[views[0]].shape[:2]
+            mask = _derived(images, moved) if given is None else _agreed(given[number], moved, shape)
+            if mask is None or not mask.any():
+                skipped.append(Skipped(f"object {number}", "nothing stands out from the background"))
+                continue
+            box = bounding_box(mask)
+            inside = crop(mask, box, size) > 0.5
+            row = []
+            for view in views:
+                flat = np.clip(shift_back(images[view] @ LUMINANCE, moved[view[1]], order=3), 0, 1)
+                row.append((PurePosixPath(found[number][view]).name, crop(flat, box, size) * inside))
+            loaded.append((str(number), row))
+            valid.append([inside] * len(row))
+            shifts[str(number)] = {f"c{camera}": (right, down) for camera, (down, right) in moved.items()}
+    missing = [n for n in order if str(n) not in shifts]
+    if not loaded or (objects is not None and missing):
+        why = next((s for s in reversed(skipped) if s.name.startswith("object ")), None)
+        raise ValueError(f"{path}: objects {_numbers(missing)} cannot be used ({why.reason if why else 'no images'})")
+    return stack_objects(
+        loaded,
+        masks=valid,
+        skipped=skipped,
+        info={
+            "kind": "aloi",
+            "path": str(path),
+            "linearised": False,
+            "masks": "derived" if masks is None else str(masks),
+            "shifts": shifts,
+        },
+    )
+
+
+def split_aloi(data: Dataset, train: int = 10) -> tuple[Dataset, Dataset]:
+    """Of each object's 15 images `train` to learn from and 15 − `train` to test on, always the same ones.
+
+    With 10, each of the five lights is tested once, by cameras that take turns from light to light and from object to
+    object (so every light and camera is tested on a third of the objects). An image that is missing is replaced in the
+    test by the same light's next camera; the training images are then fewer.
+    """
+    tests = 15 - train
+    if not 1 <= train <= 14:
+        raise ValueError(f"train: expected 1 to 14 of 15 images, got {train}")
+    chosen = np.zeros(data.images.shape[:2], bool)
+    for s, row in enumerate(data.image_names):
+        cameras: dict[int, list[tuple[int, int]]] = {}
+        for p, name in enumerate(row):
+            match = NAME.fullmatch(name)
+            if match is None and name:
+                raise ValueError(f"expected images of ALOI, such as {PurePosixPath(EXAMPLE).name}, got {name!r}")
+            if match is not None:
+                number, light, camera = map(int, match.groups())
+                cameras.setdefault(light, []).append(((camera - number - light) % 3, p))
+        # Every light's first camera, then every light's second: the earliest of these are tested.
+        turns = sorted((turn, light, p) for light, all_ in cameras.items() for turn, (_, p) in enumerate(sorted(all_)))
+        if len(turns) <= tests:
+            raise ValueError(f"object {data.names[s]}: expected more than {tests} images, got {len(turns)}")
+        chosen[s, [p for _, _, p in turns[:tests]]] = True
+    return data.keep(~chosen), data.keep(chosen)
+
+
+def _listing(names: Sequence[str]) -> tuple[dict[int, dict[View, str]], list[Skipped]]:
+    """Files by object, and light and camera."""
+    found: dict[int, dict[View, str]] = {}
+    skipped = []
+    for name in names:
+        match = NAME.fullmatch(PurePosixPath(name).name)
+        if match is None or not is_image_name(name):
+            skipped.append(Skipped(name, "not an image of the collection"))
+            continue
+        number, light, camera = map(int, match.groups())
+        views = found.setdefault(number, {})
+        if (light, camera) in views:
+            skipped.append(Skipped(name, f"a second file for what {views[light, camera]!r} shows"))
+        else:
+            views[light, camera] = name
+    return found, skipped
+
+
+def _check_found(source: Source, found: Mapping[int, Mapping[View, str]], order: Sequence[int]) -> None:
+    if not found:
+        first = f" (the first is {source.names[0]!r})" if source.names else ""
+        raise ValueError(
+            f"{source.path}: expected images of ALOI such as {EXAMPLE}, found {len(source.names)} files, "
+            f"none of which is one{first}"
+        )
+    missing = [number for number in order if number not in found]
+    if missing:
+        raise ValueError(
+            f"{source.path}: did not find objects {_numbers(missing)}; there are {_numbers(sorted(found))}"
+        )
+
+
+def _photographs(source: Source, files: Mapping[View, str]) -> tuple[dict[View, np.ndarray], list[Skipped]]:
+    """The usable photographs (H, W, 3) of an object, and what is wrong with the others."""
+    images: dict[View, np.ndarray] = {}
+    skipped = []
+    shape: tuple[int, ...] | None = None
+    for view, name in sorted(files.items()):
+        try:
+            pixels = decode(source.read(name), name, srgb=False, colour=True).pixels
+        except (ImageError, SourceError) as error:
+            skipped.append(Skipped(name, f"unreadable: {error}"))
+            continue
+        shape = shape or pixels.shape
+        if pixels.shape != shape or min(shape[:2]) < 16:
+            expected = f"{shape[1]}×{shape[0]} like the object's others, and at least 16"
+            skipped.append(Skipped(name, f"{pixels.shape[1]}×{pixels.shape[0]} pixels, expected {expected}"))
+            continue
+        images[view] = pixels
+    for camera in (1, 2, 3):
+        views = [view for view in images if view[1] == camera]
+        for view, reason in zip(views, flawed([images[view] for view in views]), strict=True):
+            if reason:
+                skipped.append(Skipped(files[view], reason))
+                del images[view]
+    return images, skipped
+
+
+def _derived(images: Mapping[View, np.ndarray], moved: Mapping[int, tuple[float, float]]) -> np.ndarray | None:
+    return silhouette([shift_back(evidence(image), moved[camera]) for (_, camera), image in images.items()])
+
+
+def _given_masks(path: str | Path, numbers: Sequence[int]) -> dict[int, list[tuple[int, np.ndarray]]]:
+    """The distributor's masks (H, W) of each object, each with its camera."""
+    found: dict[int, list[tuple[int, np.ndarray]]] = {number: [] for number in numbers}
+    with open_source(path) as source:
+        for name in source.names:
+            match = MASK_NAME.fullmatch(PurePosixPath(name).name)
+            if match is None or not is_image_name(name) or int(match[1]) not in found:
+                continue
+            mask = decode(source.read(name), name, srgb=False).pixels  # its errors are ValueErrors that name the file
+            # A mask may be of 0 and 1 rather than of black and white.
+            found[int(match[1])].append((int(match[2] or 1), mask > 0.5 * mask.max()))
+    for number, each in found.items():
+        if not any(mask.any() for _, mask in each):
+            what = "only empty ones" if each else "none"
+            raise ValueError(f"{path}: expected a mask of object {number}, such as {number}_c1.png, found {what}")
+    return found
+
+
+def _agreed(
+    given: Sequence[tuple[int, np.ndarray]], moved: Mapping[int, tuple[float, float]], shape: tuple[int, int]
+) -> np.ndarray:
+    """What most of the given masks say once they are brought to the images' size and place."""
+    laid = [shift_back(resize(mask.astype(np.float32), shape), moved.get(camera, (0.0, 0.0))) for camera, mask in given]
+    return np.mean(laid, axis=0) > 0.5
+
+
+def _numbers(numbers: Sequence[int], most: int = 8) -> str:
+    listed = ", ".join(map(str, numbers[:most]))
+    return listed if len(numbers) <= most else f"{listed}, … ({len(numbers)} in all)"

@@ -1,0 +1,153 @@
+"""One image file to an array of linear light."""
+
+import io
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+FORMATS = ("PPM", "PNG", "JPEG", "TGA", "TIFF", "BMP", "GIF", "WEBP")
+SUFFIXES = (".pgm", ".ppm", ".pbm", ".pnm", ".png", ".jpg", ".jpeg", ".tga", ".tif", ".tiff", ".bmp", ".gif", ".webp")
+MOST_PIXELS = 100_000_000  # a hundred megapixels: 400 MB as floats
+LUMINANCE = np.array([0.2126, 0.7152, 0.0722], np.float32)  # of linear sRGB (ITU-R BT.709)
+
+
+class ImageError(ValueError):
+    """A file that is no image, or not one that can be used."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Linear intensities in [0, 1]: `pixels` (H, W), or (H, W, 3) in colour; `alpha` (H, W), or None where opaque.
+
+    `was_srgb` tells that the file's numbers were taken to be sRGB and were made linear.
+    """
+
+    pixels: np.ndarray
+    alpha: np.ndarray | None
+    was_srgb: bool
+
+
+def is_image_name(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES)
+
+
+def decode(data: bytes, name: str = "image", *, srgb: bool = True, colour: bool = False) -> Picture:
+    """Decode an image of 8 or 16 bits, grey, colour or palette, turned upright by its EXIF tag.
+
+    `srgb` makes the numbers linear; it is off for the paper's databases, which are used as they are. Colour becomes
+    luminance unless `colour` keeps it.
+    """
+    if not data:
+        raise ImageError(f"{name}: expected an image, got an empty file")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            warnings.filterwarnings("ignore", message=".*(EXIF|metadata|tag|Corrupt|Truncated).*")
+            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+                width, height = image.size
+                if width * height > MOST_PIXELS:
+                    raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got {width}×{height}")
+                image.load()
+                values, alpha = _numbers(_upright(image), name)
+    except ImageError:
+        raise
+    except UnidentifiedImageError as error:
+        raise ImageError(f"{name}: expected an image ({', '.join(FORMATS)}), got something else") from error
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got more ({error})") from error
+    except Exception as error:  # Pillow's decoders raise many kinds of errors on damaged files
+        raise ImageError(f"{name}: a damaged image ({error or type(error).__name__})") from error
+    if not np.all(np.isfinite(values)):
+        raise ImageError(f"{name}: expected finite numbers, got some that are not")
+    if srgb:
+        values = srgb_to_linear(values)
+    if values.ndim == 3 and not colour:
+        values = values @ LUMINANCE
+    elif values.ndim == 2 and colour:
+        values = np.repeat(values[..., None], 3, axis=-1)
+    return Picture(np.ascontiguousarray(values, np.float32), alpha, srgb)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # a damaged EXIF block says nothing about which way is up
+        return image
+
+
+def _numbers(image: Image.Image, name: str) -> tuple[np.ndarray, np.ndarray | None]:
+    """Values in [0, 1], (H, W) or (H, W, 3), and alpha (H, W) or None."""
+    if image.mode in ("I;16", "I;16B", "I;16L", "I;16N"):
+        return np.asarray(image).astype(np.float32) / 65535, None
+    if image.mode == "I":  # Pillow reads 16-bit PGM and some 16-bit PNG so
+        values = np.asarray(image).astype(np.float32)
+        if values.min(initial=0) < 0 or values.max(initial=0) > 65535:
+            raise ImageError(f"{name}: expected 8 or 16 bits a number, got {values.min():g} to {values.max():g}")
+        return values / 65535, None
+    if image.mode == "F":
+        values = np.asarray(image, np.float32)
+        if values.min(initial=0) < 0 or values.max(initial=0) > 1:
+            raise ImageError(f"{name}: expected numbers in [0, 1], got {values.min():g} to {values.max():g}")
+        return values, None
+    transparent = image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info
+    if transparent:
+        rgba = np.asarray(image.convert("RGBA"), np.float32) / 255
+        alpha = rgba[..., 3]
+        colours = rgba[..., :3]
+        grey = image.mode in ("LA", "L", "La")
+        return (colours[..., 0] if grey else colours), (None if alpha.min() == 1 else alpha)
+    mode = "L" if image.mode in ("1", "L") else "RGB"
+    return np.asarray(image.convert(mode), np.float32) / 255, None
+
+
+def srgb_to_linear(values: np.ndarray) -> np.ndarray:
+    """The transfer function of IEC 61966-2-1."""
+    return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4).astype(np.float32)
+
+
+def linear_to_srgb(values: np.ndarray) -> np.ndarray:
+    """Its inverse; what lies outside [0, 1] is clipped."""
+    values = np.clip(values, 0, 1)
+    return np.where(values <= 0.0031308, values * 12.92, 1.055 * values ** (1 / 2.4) - 0.055).astype(np.float32)
+
+
+def resize(image: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """An image (H, W) or (H, W, 3) at another (height, width), by area averaging: see `average_areas`.
+
+    Along an axis that grows, pixels are interpolated linearly instead.
+    """
+    for axis, size in enumerate(shape):
+        shrinks = size <= image.shape[axis]
+        image = average_areas(image, size, axis) if shrinks else _interpolate(image, size, axis)
+    return np.ascontiguousarray(image, np.float32)
+
+
+def average_areas(image: np.ndarray, size: int, axis: int) -> np.ndarray:
+    """Each new pixel along an axis is the mean of just what it covers, fractions of pixels included.
+
+    (Pillow's box filter rounds to whole pixels, and loses or repeats some where the ratio is no whole number.)
+    """
+    old = image.shape[axis]
+    if size == old:
+        return image
+    if old % size == 0:
+        blocks = (*image.shape[:axis], size, old // size, *image.shape[axis + 1 :])
+        return image.reshape(blocks).mean(axis=axis + 1)
+    moved = np.moveaxis(image, axis, 0)
+    integral = np.concatenate([np.zeros_like(moved[:1], np.float64), np.cumsum(moved, axis=0, dtype=np.float64)])
+    edges = np.arange(size + 1) * old / size
+    below = np.minimum(edges.astype(int), old - 1)
+    part = (edges - below).reshape(-1, *[1] * (moved.ndim - 1))
+    at_edges = (1 - part) * integral[below] + part * integral[below + 1]
+    return np.moveaxis(np.diff(at_edges, axis=0) * (size / old), 0, axis)
+
+
+def _interpolate(image: np.ndarray, size: int, axis: int) -> np.ndarray:
+    old = image.shape[axis]
+    place = np.clip((np.arange(size) + 0.5) * old / size - 0.5, 0, old - 1)
+    below = np.minimum(place.astype(int), max(old - 2, 0))
+    part = (place - below).reshape([-1 if i == axis else 1 for i in range(image.ndim)])
+    lower, upper = np.take(image, below, axis), np.take(image, np.minimum(below + 1, old - 1), axis)
+    return (1 - part) * lower + part * upper

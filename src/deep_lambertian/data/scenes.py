@@ -1,0 +1,135 @@
+"""Surfaces of which everything is known, photographed under many lights: what the built-in generators share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+Params = dict[str, np.ndarray]  # each (n, 1): one row for each object, to be spread over the pixels
+Surface = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]  # albedo, normals, height, mask
+
+FOOTPRINT = 0.4  # a pixel sees a Gaussian with this standard deviation, in pixels
+CHUNK = 1 << 15  # pixels drawn at a time: what the features need for so many stays in the processor's cache
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """S surfaces in P images each, and all that made them. `mask` tells object from background; faces need none."""
+
+    images: np.ndarray  # (S, P, H, W)
+    albedo: np.ndarray  # (S, H, W)
+    normals: np.ndarray  # (S, H, W, 3), of unit length
+    height: np.ndarray  # (S, H, W), towards the viewer, in units of half the frame's width
+    lights: np.ndarray  # (S, P, 3), from the surface to the source; length is intensity
+    mask: np.ndarray | None = None  # (S, H, W) bool
+
+
+def pixel_centres(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """x and y (V,) of the centres of the pixels, row by row from the top."""
+    ticks = ((2 * np.arange(size) + 1) / size - 1).astype(np.float32)
+    return np.tile(ticks, size), np.repeat(-ticks, size)
+
+
+def unit_normals(slope_x: np.ndarray, slope_y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    z = 1 / np.sqrt(1 + slope_x**2 + slope_y**2)
+    return np.stack([-slope_x * z, -slope_y * z, z], axis=-1).reshape(*shape, 3)
+
+
+def sample_lights(rng: np.random.Generator, shape, mean=(0.0, 0.0, 0.9), spread=(0.45, 0.45, 0.2)) -> np.ndarray:
+    """Lights (*shape, 3), Gaussian about a frontal one, mostly within 50° of it and never from behind (z > 0.15)."""
+    lights = np.asarray(mean) + np.asarray(spread) * rng.standard_normal((*np.atleast_1d(shape), 3))
+    lights[..., 2] = np.maximum(lights[..., 2], 0.16)
+    return lights.astype(np.float32)
+
+
+def shade(albedo, normals, lights, height=None, cast_shadows: bool = False) -> np.ndarray:
+    """Images (..., P, H, W) = a·max(n·ℓ, 0) of surfaces (..., H, W) under lights (..., P, 3).
+
+    With `cast_shadows`, what the surface itself hides from the light is dark too: give its `height`.
+    """
+    albedo, normals, lights = (np.asarray(v, np.float32) for v in (albedo, normals, lights))
+    toward = [lights[..., k, None, None] for k in range(3)]
+    images = sum(normals[..., None, :, :, k] * toward[k] for k in range(3))
+    images = albedo[..., None, :, :] * np.maximum(images, 0)
+    if not cast_shadows:
+        return images
+    if height is None:
+        raise ValueError("cast shadows need the surface's height; got height=None")
+    height = np.asarray(height, np.float32)
+    height = np.broadcast_to(height[..., None, :, :], images.shape).reshape(-1, *images.shape[-2:])
+    lights = np.broadcast_to(lights, (*images.shape[:-2], 3)).reshape(-1, 3)
+    lit = [light_reaches(h, light) for h, light in zip(height, lights, strict=True)]
+    return images * np.stack(lit).reshape(images.shape)
+
+
+def light_reaches(height: np.ndarray, light: np.ndarray) -> np.ndarray:
+    """How much of a distant light (3,) reaches each pixel (H, W): 0 to 1, half-shadows only at the rims.
+
+    From every pixel a ray climbs to the light, a pixel's width at a time; where the surface stands above the ray
+    it hides the light. Nothing stands outside the frame.
+    """
+    rows, columns = height.shape
+    pixel = 2 / columns
+    across = float(np.hypot(light[0], light[1]))
+    if across < 1e-6:
+        return np.ones_like(height)
+    right, down, climb = light[0] / across, -light[1] / across, light[2] / across * pixel
+    above = np.zeros_like(height)
+    top = float(height.max() - height.min())
+    for k in range(1, int(np.hypot(rows, columns)) + 1):
+        if climb * k > top:
+            break
+        # The whole picture moves by the same step, so that bilinear reading is four shifted copies.
+        i, j = int(np.floor(k * down)), int(np.floor(k * right))
+        fi, fj = k * down - i, k * right - j
+        r, c = slice(max(0, -i), min(rows, rows - i - 1)), slice(max(0, -j), min(columns, columns - j - 1))
+        if r.start >= r.stop or c.start >= c.stop:
+            break
+        near, far = slice(r.start + i, r.stop + i), slice(r.start + i + 1, r.stop + i + 1)
+        left, next_ = slice(c.start + j, c.stop + j), slice(c.start + j + 1, c.stop + j + 1)
+        blocker = (1 - fi) * ((1 - fj) * height[near, left] + fj * height[near, next_])
+        blocker += fi * ((1 - fj) * height[far, left] + fj * height[far, next_])
+        above[r, c] = np.maximum(above[r, c], blocker - (height[r, c] + climb * k))
+    return np.clip(1 - above / (0.5 * pixel), 0, 1).astype(np.float32)
+
+
+def draw_scenes(surface: Callable[[Params, int], Surface], params: Params, images, size, seed, options) -> Scenes:
+    """Surfaces with these parameters under lights that are given or drawn, a few at a time to spare memory."""
+    lights, cast_shadows, noise, saturate = (options[k] for k in ("lights", "cast_shadows", "noise", "saturate"))
+    count = len(next(iter(params.values())))
+    # Every image has streams of its own: more images or more people change nothing about the others.
+    if lights is None:
+        drawn = [sample_lights(np.random.default_rng([seed, 1, k]), (count,)) for k in range(images)]
+        lights = np.stack(drawn, axis=1)
+    lights = np.array(np.broadcast_to(lights, (count, images, 3)), np.float32)
+    streams = [np.random.default_rng([seed, 2, k]) for k in range(images)]
+    new = lambda *shape: np.empty((count, *shape), np.float32)
+    pictures, albedo, height = new(images, size, size), new(size, size), new(size, size)
+    normals, masks = new(size, size, 3), []
+    chunk = max(1, CHUNK // size**2)
+    for start in range(0, count, chunk):
+        here = slice(start, start + chunk)
+        a, n, h, mask = surface({name: v[here] for name, v in params.items()}, size)
+        albedo[here], normals[here], height[here] = a, n, h
+        masks.append(mask)
+        for k in range(images):
+            pictures[here, k] = shade(a, n, lights[here, k, None], h, cast_shadows)[:, 0]
+            if noise:
+                pictures[here, k] += np.float32(noise) * streams[k].standard_normal(a.shape, np.float32)
+    if saturate:
+        np.clip(pictures, 0, 1, out=pictures)
+    return Scenes(pictures, albedo, normals, height, lights, None if masks[0] is None else np.concatenate(masks))
+
+
+def check_request(count: int, images: int, size: int, lights, noise: float) -> None:
+    """Refuse what cannot be drawn, saying what was got and what was expected."""
+    for name, value, least in (("count", count, 1), ("images", images, 1), ("size", size, 4)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}")
+    if not (np.isfinite(noise) and noise >= 0):
+        raise ValueError(f"noise, a standard deviation, must be finite and not negative; got {noise!r}")
+    allowed = [(images, 3), (count, images, 3)]
+    if lights is not None and np.shape(lights) not in allowed:
+        raise ValueError(f"lights must have the shape {allowed[0]} or {allowed[1]}; got {np.shape(lights)}")
+    if lights is not None and not np.all(np.isfinite(lights)):
+        raise ValueError("lights must be finite; got some that are not")

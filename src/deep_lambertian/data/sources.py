@@ -1,0 +1,209 @@
+"""Folders, `.zip` and `.tar(.gz)` archives alike: a list of names, and the bytes behind each.
+
+Nothing is unpacked to disk. Archives are untrusted: a name that leads out of the archive, a link, an absurd size or
+number, or a member that would inflate beyond all proportion is refused with a `SourceError`.
+"""
+
+import os
+import stat
+import tarfile
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+
+
+class SourceError(ValueError):
+    """A place that cannot be read, or an archive that is damaged or not to be trusted."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much a source may hold. The defaults are far above any real collection of photos."""
+
+    members: int = 1_000_000
+    file_bytes: int = 512 * 2**20
+    total_bytes: int = 256 * 2**30
+    inflation: float = 1000.0  # a zip member's size over its compressed size
+
+
+class Source(ABC):
+    """A place with named files. Names are relative, with `/` between their parts, and sorted."""
+
+    path: Path
+    names: list[str]
+    sizes: dict[str, int]
+
+    def __enter__(self) -> "Source":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:  # noqa: B027 (a folder has nothing to close)
+        """Let go of the file, if there is one."""
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a file, or a `SourceError`."""
+        if name not in self.sizes:
+            raise SourceError(f"{self.path}: no file {name!r} in it")
+        try:
+            data = self._read(name)
+        except (OSError, zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError, ValueError) as error:
+            raise SourceError(f"{self.path}: {name!r} cannot be read ({describe(error)})") from error
+        if len(data) > self.sizes[name]:
+            raise SourceError(f"{self.path}: {name!r} is larger than the {self.sizes[name]} bytes it claims")
+        return data
+
+    @abstractmethod
+    def _read(self, name: str) -> bytes: ...
+
+    def folders(self) -> dict[str, list[str]]:
+        """Names of the files in each folder that holds any; the top is called `""`."""
+        found: dict[str, list[str]] = {}
+        for name in self.names:
+            found.setdefault(name.rpartition("/")[0], []).append(name)
+        return found
+
+
+def describe(error: BaseException) -> str:
+    """An error in a few words, without the path that some errors repeat."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error) or type(error).__name__
+
+
+def open_source(path: str | Path, limits: Limits | None = None) -> Source:
+    """Open a folder or an archive; a message says what was found where neither is there."""
+    path, limits = Path(path), limits or Limits()
+    try:
+        if path.is_dir():
+            return Folder(path, limits)
+        if not path.exists():
+            raise SourceError(f"{path}: expected a folder or an archive ({', '.join(ARCHIVES)}), found nothing")
+        if not os.access(path, os.R_OK):
+            raise SourceError(f"{path}: permission denied")
+        if zipfile.is_zipfile(path):
+            return Zip(path, limits)
+        if tarfile.is_tarfile(path):
+            return Tar(path, limits)
+    except SourceError:
+        raise
+    except (OSError, zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError, RuntimeError) as error:
+        raise SourceError(f"{path}: cannot be opened ({describe(error)})") from error
+    raise SourceError(f"{path}: expected a folder or an archive ({', '.join(ARCHIVES)}), found another kind of file")
+
+
+def check_names(path: Path, sizes: dict[str, int], limits: Limits) -> None:
+    """Refuse names that lead out of the source, and sizes beyond the limits."""
+    if len(sizes) > limits.members:
+        raise SourceError(f"{path}: expected at most {limits.members} files, found {len(sizes)}")
+    for name, size in sizes.items():
+        parts = PurePosixPath(name.replace("\\", "/")).parts
+        if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0] or "\0" in name:
+            raise SourceError(f"{path}: {name[:100]!r} leads out of the archive")
+        if size > limits.file_bytes:
+            raise SourceError(f"{path}: {name[:100]!r} is {size} bytes, expected at most {limits.file_bytes}")
+    if sum(sizes.values()) > limits.total_bytes:
+        raise SourceError(f"{path}: expected at most {limits.total_bytes} bytes in all, found {sum(sizes.values())}")
+
+
+class Folder(Source):
+    """A folder on disk. Links are followed: whoever made them could read what they lead to."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self.path, self.sizes = path, {}
+        self._places: dict[str, Path] = {}
+        self.unreadable: list[str] = []
+        for folder, folders, files in os.walk(path, followlinks=False, onerror=self._note):
+            folders.sort()
+            for file in files:
+                place = Path(folder) / file
+                try:
+                    found = place.stat()
+                except OSError:
+                    continue
+                if stat.S_ISREG(found.st_mode):
+                    # A name that is no UTF-8 is still a file: it is shown with marks where its odd bytes are.
+                    name = os.fsencode(place.relative_to(path)).decode("utf-8", "replace").replace(os.sep, "/")
+                    self.sizes[name], self._places[name] = found.st_size, place
+        check_names(path, self.sizes, limits)
+        self.names = sorted(self.sizes)
+
+    def _note(self, error: OSError) -> None:
+        if Path(str(error.filename)) == self.path:
+            raise SourceError(f"{self.path}: {describe(error)}")
+        self.unreadable.append(str(error.filename))
+
+    def _read(self, name: str) -> bytes:
+        return self._places[name].read_bytes()
+
+
+class Zip(Source):
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self.path = path
+        self._file = zipfile.ZipFile(path)
+        try:
+            members = [m for m in self._file.infolist() if not m.is_dir()]
+            for member in members:
+                if stat.S_ISLNK(member.external_attr >> 16):
+                    raise SourceError(f"{path}: {member.filename[:100]!r} is a link, which is not followed")
+                growth = member.file_size / max(member.compress_size, 1024)
+                if growth > limits.inflation:
+                    raise SourceError(
+                        f"{path}: {member.filename[:100]!r} would grow {growth:.0f} times when unpacked, "
+                        f"expected at most {limits.inflation:g}"
+                    )
+            self.sizes = {member.filename: member.file_size for member in members}
+            check_names(path, self.sizes, limits)
+        except BaseException:
+            self._file.close()
+            raise
+        self.names = sorted(self.sizes)
+
+    def _read(self, name: str) -> bytes:
+        with self._file.open(name) as member:
+            return _take(member, self.sizes[name])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Tar(Source):
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self.path, self._members, total = path, {}, 0
+        self._file = tarfile.open(path)  # noqa: SIM115 (closed by `close`)
+        try:
+            # A compressed archive is inflated as it is listed, so the limits are checked on the way.
+            for count, member in enumerate(self._file):
+                if member.issym() or member.islnk():
+                    raise SourceError(f"{path}: {member.name[:100]!r} is a link, which is not followed")
+                total += member.size
+                if count > limits.members or total > limits.total_bytes or member.size > limits.file_bytes:
+                    raise SourceError(f"{path}: holds more than is sensible ({count} files, {total} bytes so far)")
+                if member.isfile():
+                    self._members[member.name.removeprefix("./")] = member
+            self.sizes = {name: member.size for name, member in self._members.items()}
+            check_names(path, self.sizes, limits)
+        except BaseException:
+            self._file.close()
+            raise
+        self.names = sorted(self.sizes)
+
+    def _read(self, name: str) -> bytes:
+        file = self._file.extractfile(self._members[name])
+        if file is None:
+            raise SourceError(f"{self.path}: {name!r} is no ordinary file")
+        return _take(file, self.sizes[name])
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _take(file: IO[bytes], size: int) -> bytes:
+    """At most one byte more than was promised: a lie about the size cannot fill the memory."""
+    return file.read(size + 1)

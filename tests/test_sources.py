@@ -1,0 +1,287 @@
+"""Reading: image files of every kind, and folders and archives alike, however hostile."""
+
+import io
+import os
+import stat
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from deep_lambertian.data import images as image_module
+from deep_lambertian.data.images import ImageError, decode, linear_to_srgb, resize, srgb_to_linear
+from deep_lambertian.data.sources import Limits, SourceError, open_source
+
+RAMP = np.linspace(0, 255, 12 * 8).reshape(8, 12).astype(np.uint8)
+
+
+def encode(picture: Image.Image, kind: str, **options) -> bytes:
+    out = io.BytesIO()
+    picture.save(out, kind, **options)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PPM", "PNG", "TGA", "TIFF", "BMP"])
+def test_eight_bits_grey(kind):
+    picture = decode(encode(Image.fromarray(RAMP), kind), srgb=False)
+    np.testing.assert_allclose(picture.pixels, RAMP / 255, atol=1e-6)
+    assert picture.alpha is None
+    assert not picture.was_srgb
+
+
+def test_jpeg_is_near():
+    pixels = decode(encode(Image.fromarray(RAMP), "JPEG", quality=95), srgb=False).pixels
+    np.testing.assert_allclose(pixels, RAMP / 255, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "PPM"])
+def test_sixteen_bits(kind):
+    deep = RAMP.astype(np.uint16) * 257
+    deep[0, 0] = 300  # below what eight bits can tell
+    np.testing.assert_allclose(decode(encode(Image.fromarray(deep), kind), srgb=False).pixels, deep / 65535, atol=1e-6)
+
+
+def test_colour_palette_and_alpha():
+    rgb = np.stack([RAMP, 255 - RAMP, RAMP // 2], axis=-1)
+    colour = decode(encode(Image.fromarray(rgb), "PNG"), srgb=False, colour=True)
+    np.testing.assert_allclose(colour.pixels, rgb / 255, atol=1e-6)
+    grey = decode(encode(Image.fromarray(rgb), "PNG"), srgb=False)
+    np.testing.assert_allclose(grey.pixels, rgb / 255 @ [0.2126, 0.7152, 0.0722], atol=1e-5)
+    palette = decode(encode(Image.fromarray(rgb).quantize(256), "PNG"), srgb=False, colour=True)
+    np.testing.assert_allclose(palette.pixels, rgb / 255, atol=0.05)
+    rgba = np.concatenate([rgb, RAMP[..., None]], axis=-1)
+    seen = decode(encode(Image.fromarray(rgba), "PNG"), srgb=False, colour=True)
+    assert seen.alpha is not None
+    np.testing.assert_allclose(seen.alpha, RAMP / 255, atol=1e-6)
+    np.testing.assert_allclose(seen.pixels, rgb / 255, atol=1e-6)
+    opaque = np.concatenate([rgb, np.full_like(RAMP, 255)[..., None]], axis=-1)
+    assert decode(encode(Image.fromarray(opaque), "PNG")).alpha is None
+
+
+def test_exif_turns_the_picture_upright():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # the camera was held on its side
+    pixels = decode(encode(Image.fromarray(RAMP), "JPEG", quality=95, exif=exif), srgb=False).pixels
+    assert pixels.shape == (12, 8)
+    np.testing.assert_allclose(pixels, np.rot90(RAMP, -1) / 255, atol=0.05)
+
+
+def test_srgb_becomes_linear_and_back():
+    linear = decode(encode(Image.fromarray(RAMP), "PNG")).pixels
+    np.testing.assert_allclose(linear, srgb_to_linear(RAMP / 255), atol=1e-6)
+    assert srgb_to_linear(np.array(0.5)) == pytest.approx(0.21404, abs=1e-4)  # IEC 61966-2-1
+    np.testing.assert_allclose(linear_to_srgb(linear), RAMP / 255, atol=1e-5)
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 40), st.integers(1, 40))
+@settings(max_examples=60, deadline=None)
+def test_shrinking_keeps_the_mean_and_constants(h, w, new_h, new_w):
+    image = np.random.default_rng(0).uniform(0, 1, (h, w)).astype(np.float32)
+    small = resize(image, (new_h, new_w))
+    assert small.shape == (new_h, new_w)
+    assert small.min() >= image.min() - 1e-5
+    assert small.max() <= image.max() + 1e-5
+    if new_h <= h and new_w <= w:
+        assert small.mean() == pytest.approx(float(image.mean()), abs=1e-4)
+    np.testing.assert_allclose(resize(np.full((h, w), 0.3, np.float32), (new_h, new_w)), 0.3, atol=1e-6)
+
+
+def test_area_averaging_is_exact_by_blocks():
+    image = np.random.default_rng(0).uniform(0, 1, (192, 168)).astype(np.float32)
+    blocks = image.reshape(24, 8, 24, 7).mean(axis=(1, 3))
+    np.testing.assert_allclose(resize(image, (24, 24)), blocks, atol=1e-6)
+
+
+BAD_IMAGES = {
+    "empty": (b"", "an empty file"),
+    "text": (b"this is no image", "got something else"),
+    "truncated": (encode(Image.fromarray(np.tile(RAMP, (20, 20))), "PNG")[:200], "damaged"),
+    "huge": (b"P5 20000 20000 255\n", "at most 100000000 pixels, got more"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_IMAGES)
+def test_what_is_no_image_is_refused(case):
+    data, message = BAD_IMAGES[case]
+    with pytest.raises(ImageError, match=message) as caught:
+        decode(data, "photo.png")
+    assert str(caught.value).startswith("photo.png: ")
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch):
+    monkeypatch.setattr(image_module, "MOST_PIXELS", 50)
+    with pytest.raises(ImageError, match="expected at most 50 pixels, got 12×8"):
+        decode(encode(Image.fromarray(RAMP), "PNG"))
+
+
+@given(st.binary(max_size=300), st.integers(0, 5), st.integers(0, 10_000))
+@settings(max_examples=300, deadline=None)
+def test_fuzz_damaged_images_give_the_one_error_or_a_picture(noise, kind, at):
+    kinds = ["PPM", "PNG", "JPEG", "TGA", "TIFF", "BMP"]
+    whole = encode(Image.fromarray(RAMP), kinds[kind])
+    at %= len(whole)
+    for data in (noise, whole[:at], whole[:at] + noise + whole[at + len(noise) :]):
+        try:
+            picture = decode(data)
+        except ImageError:
+            continue
+        assert np.isfinite(picture.pixels).all()
+
+
+FILES = {"a/1.txt": b"one", "a/2.txt": b"two", "top.txt": b"three", "a/b/ü.txt": b"four"}
+
+
+def as_folder(path: Path) -> Path:
+    for name, data in FILES.items():
+        (path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / "set" / name).write_bytes(data)
+    return path / "set"
+
+
+def as_zip(path: Path) -> Path:
+    with zipfile.ZipFile(path / "set.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in FILES.items():
+            file.writestr(name, data)
+    return path / "set.zip"
+
+
+def as_tar(path: Path, mode: str = "w", name: str = "set.tar") -> Path:
+    with tarfile.open(path / name, mode) as file:  # type: ignore[call-overload]
+        for member, data in FILES.items():
+            info = tarfile.TarInfo(f"./{member}")
+            info.size = len(data)
+            file.addfile(info, io.BytesIO(data))
+    return path / name
+
+
+@pytest.mark.parametrize("make", [as_folder, as_zip, as_tar, lambda p: as_tar(p, "w:gz", "set.tar.gz")])
+def test_folders_and_archives_are_alike(make, tmp_path):
+    with open_source(make(tmp_path)) as source:
+        assert source.names == sorted(FILES)
+        assert {name: source.read(name) for name in source.names} == FILES
+        assert source.folders() == {"": ["top.txt"], "a": ["a/1.txt", "a/2.txt"], "a/b": ["a/b/ü.txt"]}
+        with pytest.raises(SourceError, match="no file 'absent'"):
+            source.read("absent")
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "/etc/passwd", "a/../../out", "C:\\windows", "..\\up"])
+def test_names_that_lead_out_are_refused(name, tmp_path):
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
+        file.writestr(name, b"x")
+    with pytest.raises(SourceError, match="leads out of the archive"):
+        open_source(tmp_path / "bad.zip")
+    with tarfile.open(tmp_path / "bad.tar", "w") as file:
+        file.addfile(tarfile.TarInfo(name))
+    with pytest.raises(SourceError, match="leads out of the archive"):
+        open_source(tmp_path / "bad.tar")
+
+
+def test_links_in_archives_are_refused(tmp_path):
+    with tarfile.open(tmp_path / "bad.tar", "w") as file:
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        file.addfile(link)
+    with pytest.raises(SourceError, match="is a link, which is not followed"):
+        open_source(tmp_path / "bad.tar")
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as file:
+        entry = zipfile.ZipInfo("link")
+        entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+        file.writestr(entry, "/etc/passwd")
+    with pytest.raises(SourceError, match="is a link"):
+        open_source(tmp_path / "bad.zip")
+
+
+def test_bombs_and_absurd_sizes_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("zeros", bytes(20_000_000))
+    with pytest.raises(SourceError, match=r"would grow \d+ times when unpacked"):
+        open_source(tmp_path / "bomb.zip", Limits(inflation=100))
+    folder = as_folder(tmp_path)
+    with pytest.raises(SourceError, match="expected at most 2 files, found 4"):
+        open_source(folder, Limits(members=2))
+    with pytest.raises(SourceError, match="expected at most 3"):
+        open_source(as_zip(tmp_path), Limits(file_bytes=3))
+    with pytest.raises(SourceError, match="more than is sensible"):
+        open_source(as_tar(tmp_path), Limits(total_bytes=5))
+
+
+def test_a_zip_that_lies_about_its_sizes_fills_no_memory(tmp_path):
+    path = tmp_path / "liar.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("data", bytes(100_000))
+    raw = bytearray(path.read_bytes())
+    at = raw.rfind(b"PK\x01\x02")
+    raw[at + 24 : at + 28] = (10).to_bytes(4, "little")  # the directory claims ten bytes
+    path.write_bytes(raw)
+    with open_source(path) as source, pytest.raises(SourceError, match=r"larger than|cannot be read"):
+        source.read("data")
+
+
+def test_places_that_are_no_source(tmp_path):
+    with pytest.raises(SourceError, match=r"expected a folder or an archive .* found nothing"):
+        open_source(tmp_path / "absent")
+    (tmp_path / "text.zip").write_text("no archive")
+    with pytest.raises(SourceError, match="found another kind of file"):
+        open_source(tmp_path / "text.zip")
+    whole = as_zip(tmp_path).read_bytes()
+    (tmp_path / "cut.zip").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(SourceError, match=r"found another kind of file|cannot be opened"):
+        open_source(tmp_path / "cut.zip")
+
+
+def test_unreadable_permissions(tmp_path, monkeypatch):
+    folder = as_folder(tmp_path)
+
+    def forbidden(path: Path) -> bytes:  # as for anyone but root, to whom nothing is forbidden
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    with open_source(folder) as source, pytest.raises(SourceError, match="permission denied"):
+        source.read("top.txt")
+
+
+def test_odd_and_long_names(tmp_path):
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    (folder / ("n" * 250)).write_bytes(b"long")
+    odd = os.fsencode(folder) + b"/\xff\xfe.txt"
+    with open(odd, "wb") as file:  # noqa: PTH123 (pathlib takes no bytes)
+        file.write(b"odd")
+    with open_source(folder) as source:
+        assert sorted(source.read(name) for name in source.names) == [b"long", b"odd"]
+        assert all(name.encode() for name in source.names)  # can be printed
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_fuzz_damaged_archives_give_the_one_error_or_their_files(tmp_path_factory, data):
+    tmp = tmp_path_factory.mktemp("fuzz")
+    make = data.draw(st.sampled_from([as_zip, as_tar, lambda p: as_tar(p, "w:gz", "set.tar.gz")]))
+    path = make(tmp)
+    raw = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 6))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(raw[: data.draw(st.integers(1, len(raw)))])
+    try:
+        with open_source(path) as source:
+            for name in source.names:
+                source.read(name)
+    except SourceError:
+        pass
+
+
+def test_zlib_errors_are_caught(tmp_path):
+    path = as_zip(tmp_path)
+    raw = bytearray(path.read_bytes())
+    at = raw.find(b"a/1.txt") + len(b"a/1.txt")
+    raw[at : at + 4] = b"\xff\xff\xff\xff"
+    path.write_bytes(raw)
+    with open_source(path) as source, pytest.raises(SourceError, match="cannot be read"):
+        source.read("a/1.txt")
+    assert issubclass(zlib.error, Exception)

@@ -1,6 +1,8 @@
 """Surfaces of which everything is known, photographed under many lights: what the built-in generators share."""
 
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,17 +107,24 @@ def draw_scenes(surface: Callable[[Params, int], Surface], params: Params, image
     streams = [np.random.default_rng([seed, 2, k]) for k in range(images)]
     new = lambda *shape: np.empty((count, *shape), np.float32)
     pictures, albedo, height = new(images, size, size), new(size, size), new(size, size)
-    normals, masks = new(size, size, 3), []
+    normals = new(size, size, 3)
     chunk = max(1, CHUNK // size**2)
-    for start in range(0, count, chunk):
+
+    def draw(start: int) -> np.ndarray | None:
         here = slice(start, start + chunk)
         a, n, h, mask = surface({name: v[here] for name, v in params.items()}, size)
         albedo[here], normals[here], height[here] = a, n, h
-        masks.append(mask)
         for k in range(images):
             pictures[here, k] = shade(a, n, lights[here, k, None], h, cast_shadows)[:, 0]
-            if noise:
-                pictures[here, k] += np.float32(noise) * streams[k].standard_normal(a.shape, np.float32)
+        return mask
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:  # NumPy lets go of the interpreter while it computes
+        masks = list(threads.map(draw, range(0, count, chunk)))
+    if noise:
+        for k, stream in enumerate(streams):
+            for start in range(0, count, chunk):
+                here = pictures[start : start + chunk, k]
+                here += np.float32(noise) * stream.standard_normal(here.shape, np.float32)
     if saturate:
         np.clip(pictures, 0, 1, out=pictures)
     return Scenes(pictures, albedo, normals, height, lights, None if masks[0] is None else np.concatenate(masks))

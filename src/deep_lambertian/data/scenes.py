@@ -127,7 +127,8 @@ def draw_scenes(surface: Callable[[Params, int], Surface], params: Params, image
                 here += np.float32(noise) * stream.standard_normal(here.shape, np.float32)
     if saturate:
         np.clip(pictures, 0, 1, out=pictures)
-    return Scenes(pictures, albedo, normals, height, lights, None if masks[0] is None else np.concatenate(masks))
+    found = [mask for mask in masks if mask is not None]
+    return Scenes(pictures, albedo, normals, height, lights, np.concatenate(found) if found else None)
 
 
 def check_request(count: int, images: int, size: int, lights, noise: float) -> None:

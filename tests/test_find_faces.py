@@ -1,0 +1,299 @@
+"""Finding faces in photos and aligning them: exact transforms, clear errors, and real faces pasted into scenes."""
+
+import io
+import math
+import os
+import re
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy import ndimage
+
+from deep_lambertian.data.alignment import FRAME, Alignment, Box, resample
+from deep_lambertian.data.find_faces import NoFaceError, SeveralFacesError, detect, find_face, find_faces
+
+DATA = Path(os.environ.get("DLN_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
+TURNED = Alignment.from_pose((70.0, 60.0), 80.0, 0.3)
+
+
+def pattern(height: int = 192, width: int = 168) -> np.ndarray:
+    """Something with the layout of a face: dark eyes, brows and mouth, a nose, on a smooth light ground."""
+    v, u = np.meshgrid((np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij")
+
+    def spot(x: float, y: float, w: float, h: float) -> np.ndarray:
+        return np.exp(-0.5 * (((u - x) / w) ** 2 + ((v - y) / h) ** 2))
+
+    dark = 0.45 * (spot(0.2, 0.25, 0.06, 0.03) + spot(0.78, 0.25, 0.06, 0.03) + spot(0.5, 0.78, 0.13, 0.025))
+    dark += 0.25 * (spot(0.2, 0.14, 0.11, 0.025) + spot(0.8, 0.14, 0.11, 0.025) + spot(0.45, 0.6, 0.1, 0.03))
+    dark += 0.12 * spot(0.62, 0.5, 0.03, 0.12)
+    return 0.75 - dark - 0.2 * (u - 0.5) ** 2
+
+
+def displacement(found: Alignment, true: Alignment) -> tuple[float, float]:
+    """Mean and largest displacement of the frame's pixels, in pixels of 24×24."""
+    y, x = np.mgrid[: FRAME[0], : FRAME[1]]
+    points = np.stack([x, y], -1).reshape(-1, 2).astype(float)
+    apart = np.hypot(*(true.to_crop(found.to_photo(points)) - points).T)
+    return float(apart.mean()), float(apart.max())
+
+
+def ground(seed: int, shape: tuple[int, int] = (480, 640), kind: str = "smooth") -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    if kind == "noise":
+        return np.clip(rng.uniform(0.2, 0.7) + 0.12 * rng.normal(size=shape), 0, 1)
+    if kind == "gradient":
+        y, x = np.mgrid[: shape[0], : shape[1]] / np.array(shape)[:, None, None]
+        turn = rng.uniform(0, 2 * np.pi)
+        return 0.5 + 0.35 * (np.cos(turn) * (2 * x - 1) + np.sin(turn) * (2 * y - 1)) + 0.01 * rng.normal(size=shape)
+    layers = [w * s * ndimage.gaussian_filter(rng.normal(size=shape), s) for w, s in ((0.5, 4), (1, 12), (2, 40))]
+    texture = sum(layers)
+    return np.clip(0.45 + 0.15 * (texture - texture.mean()) / texture.std(), 0, 1)
+
+
+# --- transforms --------------------------------------------------------------------------------------------------
+
+
+def test_points_go_to_the_photo_and_back():
+    points = np.random.default_rng(0).uniform(0, 23, (3, 5, 2))
+    np.testing.assert_allclose(TURNED.to_crop(TURNED.to_photo(points)), points, atol=1e-9)
+    np.testing.assert_allclose(TURNED.to_photo(TURNED.to_crop(points, (7, 9)), (7, 9)), points, atol=1e-9)
+
+
+def test_the_pose_is_what_was_asked_for():
+    assert TURNED.height == pytest.approx(80)
+    assert TURNED.angle == pytest.approx(0.3)
+    np.testing.assert_allclose(TURNED.centre, [70, 60])
+    top_left, top_right, _, bottom_left = TURNED.corners
+    assert np.hypot(*(top_right - top_left)) == pytest.approx(80 * 168 / 192)
+    assert np.hypot(*(bottom_left - top_left)) == pytest.approx(80)
+
+
+def test_sizes_of_a_crop_agree_on_where_things_are():
+    """The middle of the frame, and its corners, do not depend on how many pixels it is cut into."""
+    for size in ((24, 24), (48, 42), (5, 11)):
+        middle = (np.array(size)[::-1] - 1) / 2
+        np.testing.assert_allclose(TURNED.to_photo(middle, size), [70, 60], atol=1e-9)
+        np.testing.assert_allclose(TURNED.to_photo([-0.5, -0.5], size), TURNED.corners[0], atol=1e-9)
+
+
+def test_a_crop_is_the_mean_over_each_pixel():
+    photo = np.random.default_rng(1).uniform(size=(192, 168))
+    frame = Alignment.from_box(Box(0, 0, 168, 192))
+    blocks = photo.reshape(24, 8, 24, 7).mean(axis=(1, 3))
+    np.testing.assert_allclose(frame.crop(photo), blocks, atol=1e-12)
+
+
+@pytest.mark.parametrize("angle", [0.0, 0.2, -0.35])
+def test_paste_puts_a_crop_where_crop_took_it(angle):
+    pose = Alignment.from_pose((90, 80), 96, angle)
+    photo = ground(2, (160, 180), "gradient")
+    face = pattern(96, 84)
+    pasted = pose.paste(photo, face)
+    small = slice(3, -3)  # the frame's edge runs through photo pixels that it shares with the photo
+    np.testing.assert_allclose(pose.crop(pasted, (96, 84))[small, small], face[small, small], atol=0.02)
+    outside = np.ones(photo.shape, bool)
+    outside[15:146, 15:166] = False
+    np.testing.assert_array_equal(pasted[outside], photo[outside])
+
+
+def test_paste_and_crop_of_whole_pixels_are_exact():
+    pose = Alignment.from_box((5, 7, 24, 24))
+    photo, face = np.zeros((40, 50)), np.random.default_rng(3).uniform(size=(24, 24))
+    pasted = pose.paste(photo, face)
+    np.testing.assert_allclose(pasted[7:31, 5:29], face, atol=1e-9)
+    assert np.count_nonzero(pasted > 1e-9) == face.size
+    np.testing.assert_allclose(pose.crop(pasted), face, atol=1e-9)
+
+
+def test_a_feathered_paste_fades_in_from_the_edge():
+    pose = Alignment.from_box((10, 10, 60, 60))
+    pasted = pose.paste(np.zeros((80, 80)), np.ones((24, 24)), feather=0.25)
+    row = pasted[40, 10:40]
+    assert row[0] < 0.1
+    assert row[-1] == pytest.approx(1)
+    assert np.all(np.diff(row) >= -1e-9)
+
+
+def test_colour_is_kept_and_grey_goes_onto_colour():
+    photo = np.random.default_rng(4).uniform(size=(100, 120, 3))
+    pose = Alignment.from_pose((60, 50), 60, 0.1)
+    assert pose.crop(photo).shape == (24, 24, 3)
+    np.testing.assert_allclose(pose.crop(photo)[..., 1], pose.crop(photo[..., 1]))
+    pasted = pose.paste(photo, np.full((24, 24), 0.5))
+    np.testing.assert_allclose(pasted[50, 60], 0.5)
+    with pytest.raises(ValueError, match="grey crop for a grey photo, got a crop in colour"):
+        pose.paste(photo[..., 0], np.zeros((24, 24, 3)))
+
+
+def test_a_frame_beyond_the_photo_is_cut_off():
+    photo = ground(5, (50, 60), "gradient")
+    away = Alignment.from_pose((500, 500), 60)
+    np.testing.assert_array_equal(away.paste(photo, np.zeros((24, 24))), photo)
+    assert np.all(np.isfinite(Alignment.from_pose((0, 0), 60).crop(photo)))
+
+
+# --- registration, on a pattern that needs no data -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("angle", "height"), [(0, 110), (12, 90), (-18, 140), (22, 120)])
+def test_a_known_pose_is_found_in_a_box(angle, height):
+    pose = Alignment.from_pose((150, 130), height, math.radians(angle))
+    photo = pose.paste(ground(6, (260, 300), "gradient"), pattern())
+    width = 0.9 * height
+    found = find_face(photo, pattern(24, 24), box=(152 - width / 2, 127 - height / 2, width, height))
+    assert displacement(found, pose)[0] < 0.3
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_light_from_the_side_moves_it_by_less_than_a_pixel(side):
+    pose = Alignment.from_pose((150, 130), 130, 0.1)
+    lit = pattern() * np.exp(side * 1.5 * (np.arange(168) / 167 - 0.5))  # brightest 4.5 times darkest
+    photo = pose.paste(ground(7, (260, 300), "gradient"), 0.6 * lit)
+    found = find_face(photo, pattern(24, 24), box=(90, 65, 120, 130))
+    assert displacement(found, pose)[0] < 1
+
+
+def test_a_pattern_is_found_without_a_box_in_grey_and_colour():
+    pose = Alignment.from_pose((210, 140), 120, math.radians(-10))
+    photo = pose.paste(ground(8, (300, 400), "gradient"), pattern())
+    faces = find_faces(photo, pattern(24, 24))
+    assert displacement(faces[0], pose)[0] < 0.3
+    coloured = find_faces(photo[..., None] * np.array([1.0, 0.8, 0.6]), pattern(24, 24))
+    assert displacement(coloured[0], pose)[0] < 0.3
+
+
+def test_several_faces_are_an_error_that_names_the_ways_out():
+    scene = ground(9, (300, 500), "gradient")
+    poses = [Alignment.from_pose((120, 150), 130), Alignment.from_pose((370, 150), 110, 0.1)]
+    for pose in poses:
+        scene = pose.paste(scene, pattern())
+    faces = find_faces(scene, pattern(24, 24))
+    assert len(faces) == 2
+    assert displacement(faces[0], poses[0])[0] < 0.3  # the largest comes first
+    with pytest.raises(SeveralFacesError, match=r"found 2; choose one \(--box .*--all-faces.*--no-align"):
+        find_face(scene, pattern(24, 24))
+    one = find_face(scene, pattern(24, 24), box=(315, 90, 110, 120))
+    assert displacement(one, poses[1])[0] < 0.3
+
+
+@pytest.mark.parametrize("kind", ["gradient", "noise"])
+def test_no_face_is_an_error_that_names_the_ways_out(kind):
+    with pytest.raises(NoFaceError, match=r"found none in 320×240 pixels; .*--box.*--no-align"):
+        find_face(ground(10, (240, 320), kind), pattern(24, 24))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 9), (23, 200), (30, 30)])
+def test_tiny_photos_hold_no_face(shape):
+    photo = np.linspace(0.2, 0.8, math.prod(shape)).reshape(shape)
+    assert detect(photo) == []
+    assert find_faces(photo, pattern(24, 24)) == []
+
+
+def test_a_black_photo_holds_no_face():
+    assert find_faces(np.zeros((100, 120)), pattern(24, 24)) == []
+
+
+def test_without_alignment_the_box_or_the_photo_is_the_frame():
+    photo = ground(11, (96, 84), "gradient")
+    whole = find_face(photo, pattern(24, 24), align=False)
+    np.testing.assert_allclose(whole.corners[[0, 2]], [[-0.5, -0.5], [83.5, 95.5]])
+    part = find_face(photo, pattern(24, 24), box=(10, 20, 40, 48), align=False)
+    np.testing.assert_allclose(part.corners[[0, 2]], [[9.5, 19.5], [49.5, 67.5]])
+
+
+def test_what_cannot_be_a_photo_is_refused():
+    photo = np.full((40, 40), 0.5)
+    photo[3, 4:6] = np.nan
+    with pytest.raises(ValueError, match="photo: expected finite pixels, got 2 that are NaN or infinite"):
+        find_faces(photo, pattern(24, 24))
+    with pytest.raises(ValueError, match=r"photo: expected shape \(H, W\) or \(H, W, 3\).*got \(4, 5, 2\)"):
+        detect(np.zeros((4, 5, 2)))
+    with pytest.raises(ValueError, match=r"reference: expected a mean face .* got shape \(5, 5\)"):
+        find_faces(np.zeros((40, 40)), np.zeros((5, 5)))
+    with pytest.raises(ValueError, match=r"box: expected left, top, and a positive width"):
+        find_face(np.zeros((40, 40)), pattern(24, 24), box=(1, 2, 0, 5))
+    with pytest.raises(ValueError, match=r"box: expected it to lie in the photo of 40×40"):
+        find_face(np.zeros((40, 40)), pattern(24, 24), box=(400, 400, 20, 20))
+    with pytest.raises(ValueError, match=r"matrix: expected an invertible"):
+        Alignment(np.zeros((2, 3)))
+
+
+def test_eight_bit_photos_mean_the_same():
+    photo = np.random.default_rng(12).integers(0, 256, (60, 50), np.uint8)
+    np.testing.assert_allclose(TURNED.crop(photo), TURNED.crop(photo / 255))
+
+
+def test_resampling_keeps_a_straight_ramp():
+    y, x = np.mgrid[:90, :100].astype(float)
+    points = TURNED.to_photo(np.stack(np.meshgrid(np.arange(8.0, 16), np.arange(8.0, 16)), -1))
+    ramp = resample(0.01 * x + 0.02 * y, TURNED.matrix, FRAME)[8:16, 8:16]
+    np.testing.assert_allclose(ramp, 0.01 * points[..., 0] + 0.02 * points[..., 1], atol=1e-9)
+
+
+# --- real faces ----------------------------------------------------------------------------------------------------
+
+# Irises and middle of the mouth in the crops of CroppedYale (168×192), as (x, y), checked by eye; and their mean over
+# yaleB11–29. The crops were made by hand, and eyes lie at 0.2 to 0.3 of their height: the frame that a crop of a
+# subject stands for is therefore the one that brings these three points closest to the mean, not the crop's own edge.
+MEAN_MARKS = ((34.33, 45.0), (130.94, 45.72), (84.0, 147.83))
+MARKS = {
+    "yaleB30": ((36, 53), (132, 51), (84, 152)),
+    "yaleB31": ((36, 50), (130, 51), (84, 151)),
+    "yaleB32": ((36, 44), (134, 46), (84, 141)),
+    "yaleB33": ((33, 44), (130, 43), (84, 154)),
+    "yaleB34": ((34, 45), (130, 39), (84, 151)),
+    "yaleB35": ((34, 45), (129, 47), (84, 147)),
+    "yaleB36": ((34, 46), (130, 44), (84, 156)),
+    "yaleB37": ((38, 50), (129, 49), (84, 156)),
+    "yaleB38": ((31, 41), (128, 41), (84, 146)),
+    "yaleB39": ((28, 54), (120, 57), (84, 151)),
+}
+
+
+def yale_images(first: int, last: int, widest: float) -> list[tuple[str, np.ndarray]]:
+    """Crops of subjects first…last whose light stood within `widest` degrees of the camera's axis."""
+    if not (DATA / "CroppedYale.zip").is_file():
+        pytest.skip(f"no CroppedYale.zip in {DATA}")
+    found = []
+    with zipfile.ZipFile(DATA / "CroppedYale.zip") as file:
+        for member in sorted(file.namelist()):
+            match = re.fullmatch(r"CroppedYale/yaleB(\d+)/.*_P00A([+-]\d+)E([+-]\d+)\.pgm", member)
+            if match and first <= int(match[1]) <= last:
+                azimuth, elevation = np.radians([float(match[2]), float(match[3])])
+                if np.degrees(np.arccos(np.cos(azimuth) * np.cos(elevation))) <= widest + 0.01:
+                    picture = Image.open(io.BytesIO(file.read(member)))
+                    found.append((f"yaleB{match[1]}", np.asarray(picture, np.float64) / 255))
+    return found
+
+
+def true_frame(subject: str, pasted: Alignment) -> Alignment:
+    """Where the frame of a subject's face lies in a photo into which its crop was pasted."""
+    mean, here = (np.array(marks) @ [1, 1j] for marks in (MEAN_MARKS, MARKS[subject]))
+    turn = np.vdot(mean - mean.mean(), here - here.mean()) / np.vdot(mean - mean.mean(), mean - mean.mean())
+    middle = here.mean() + turn * (83.5 + 95.5j - mean.mean())
+    x, y = pasted.to_photo([middle.real, middle.imag], (192, 168))
+    return Alignment.from_pose((x, y), pasted.height * abs(turn), pasted.angle + float(np.angle(turn)))
+
+
+@pytest.mark.data
+def test_most_real_faces_are_found_and_aligned_within_a_pixel():
+    """Unseen people, lights within 25°, pasted at random: the mean face is of others.
+
+    A guard against getting worse, not a proof of the aim of 95 %, which is not reached: 20 of these 24 when measured.
+    """
+    training = [image for _, image in yale_images(11, 29, 12)]
+    reference = np.mean([Alignment.from_box((0, 0, 168, 192)).crop(image, (48, 48)) for image in training], axis=0)
+    errors = []
+    for i, (subject, face) in enumerate(yale_images(30, 39, 25)[::8]):
+        rng = np.random.default_rng(i)
+        height, angle = np.exp(rng.uniform(np.log(80), np.log(300))), np.radians(rng.uniform(-15, 15))
+        reach = 0.65 * height
+        centre = (rng.uniform(reach, 640 - reach), rng.uniform(min(reach, 240), max(480 - reach, 241)))
+        pasted = Alignment.from_pose(centre, height, angle)
+        scene = ground(100 + i, kind=("smooth", "noise", "gradient")[i % 3])
+        faces = find_faces(pasted.paste(scene, face, feather=0.05 * (i % 2)), reference)
+        errors.append(min((displacement(f, true_frame(subject, pasted))[0] for f in faces), default=np.inf))
+    assert np.mean(np.array(errors) < 1) >= 0.8

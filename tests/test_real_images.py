@@ -57,7 +57,7 @@ def test_photometric_stereo_of_a_real_face():
     assert angle(post.normals, reference).mean() < 8
     assert np.corrcoef(post.albedo.ravel(), np.linalg.norm(reference, axis=-1).ravel())[0, 1] > 0.9
     predicted = post.relight(lights[left_out])
-    assert np.sqrt(np.mean((predicted - images[left_out]) ** 2)) < 0.06
+    assert np.sqrt(np.mean((predicted - images[left_out]) ** 2)) < 0.07
 
 
 def test_one_real_face_under_unknown_light():

@@ -13,6 +13,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from deep_lambertian.inference import Posterior, Sampler, ShadowWeights
+    from deep_lambertian.learning.config import Config
+    from deep_lambertian.learning.train import train
     from deep_lambertian.model import DLN, load_model
     from deep_lambertian.model_file import ModelFileError
     from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Product
@@ -22,6 +24,7 @@ __all__ = [
     "DLN",
     "GRBM",
     "BinaryRBM",
+    "Config",
     "Gaussian",
     "ModelFileError",
     "Posterior",
@@ -30,6 +33,7 @@ __all__ = [
     "ShadowWeights",
     "data",
     "load_model",
+    "train",
 ]
 
 
@@ -47,5 +51,7 @@ __getattr__, __dir__ = lazy_names(
         "DBN": "priors",
         "Gaussian": "priors",
         "Product": "priors",
+        "Config": "learning.config",
+        "train": "learning.train",
     },
 )

@@ -26,7 +26,7 @@ class ModelFileError(ValueError):
 def write(path: str | Path, params: Params, header: dict[str, Any]) -> None:
     """Write a model in one go: `path` holds the old file or the whole new one, never a part."""
     tensors: dict[str, np.ndarray] = {}
-    structure = _describe(params.prior, "prior", tensors)
+    structure = describe(params.prior, "prior", tensors)
     for field in dataclasses.fields(params):
         if field.name != "prior":
             tensors[field.name] = np.asarray(getattr(params, field.name))
@@ -56,7 +56,7 @@ def read(path: str | Path) -> tuple[Params, dict[str, Any]]:
             raise ModelFileError(
                 f"{path}: written in version {version} of the format, this program knows up to {VERSION}; update it"
             )
-        prior = _rebuild(header.pop("prior"), "prior", tensors)
+        prior = rebuild(header.pop("prior"), "prior", tensors)
         names = [field.name for field in dataclasses.fields(Params) if field.name != "prior"]
         params = Params(prior=prior, **{name: _take(tensors, name) for name in names})
         if tensors:
@@ -72,7 +72,7 @@ def read(path: str | Path) -> tuple[Params, dict[str, Any]]:
     return params, header
 
 
-def _describe(prior: Any, name: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:
+def describe(prior: Any, name: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:
     """The prior's structure as JSON; its arrays go to `tensors`, named by their place in it."""
     kinds = {cls: kind for kind, cls in KINDS.items()}
     if type(prior) not in kinds:
@@ -83,16 +83,16 @@ def _describe(prior: Any, name: str, tensors: dict[str, np.ndarray]) -> dict[str
         if field.metadata.get("static"):
             described[field.name] = value
         elif isinstance(value, tuple):
-            described[field.name] = [_describe(v, f"{place}.{i}", tensors) for i, v in enumerate(value)]
+            described[field.name] = [describe(v, f"{place}.{i}", tensors) for i, v in enumerate(value)]
         elif dataclasses.is_dataclass(value):
-            described[field.name] = _describe(value, place, tensors)
+            described[field.name] = describe(value, place, tensors)
         else:
             tensors[place] = np.asarray(value)
     return described
 
 
-def _rebuild(described: dict[str, Any], name: str, tensors: dict[str, np.ndarray]) -> Any:
-    """The opposite of `_describe`; tensors are taken out as they are used."""
+def rebuild(described: dict[str, Any], name: str, tensors: dict[str, np.ndarray]) -> Any:
+    """The opposite of `describe`; tensors are taken out as they are used."""
     cls = KINDS[described["kind"]]
     values = {}
     for field in dataclasses.fields(cls):
@@ -100,9 +100,9 @@ def _rebuild(described: dict[str, Any], name: str, tensors: dict[str, np.ndarray
         if field.metadata.get("static"):
             values[field.name] = value
         elif isinstance(value, list):
-            values[field.name] = tuple(_rebuild(v, f"{place}.{i}", tensors) for i, v in enumerate(value))
+            values[field.name] = tuple(rebuild(v, f"{place}.{i}", tensors) for i, v in enumerate(value))
         elif isinstance(value, dict):
-            values[field.name] = _rebuild(value, place, tensors)
+            values[field.name] = rebuild(value, place, tensors)
         else:
             values[field.name] = _take(tensors, place)
     return cls(**values)

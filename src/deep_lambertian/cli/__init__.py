@@ -7,6 +7,7 @@ from importlib import import_module
 
 COMMANDS = {
     "demo": "recover a face that the model has never seen from one image and from more, and relight it",
+    "train": "learn a model from images of many objects under several lights, known or not",
     "data": "look at data before using it: counts, what was skipped, warnings, a contact sheet",
     "bench": "measure the speed and memory of this package on this machine",
 }
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("dln: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, FloatingPointError) as error:
         if options.debug:
             raise
         print(f"dln {options.command}: {error}", file=sys.stderr)

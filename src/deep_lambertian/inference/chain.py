@@ -17,6 +17,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 from deep_lambertian import draws
+from deep_lambertian.distributed import gather, place
 from deep_lambertian.inference import gibbs
 from deep_lambertian.inference.sampler import Block, Sampler
 from deep_lambertian.lambertian import scale_normals
@@ -172,6 +173,7 @@ def _advance_all(
     params, data, keys, carry: Carry, schedule: Schedule, bounds, kernel: Sampler, clamped, mesh: Mesh
 ) -> Carry:
     def one_device(params, data, keys, carry, schedule, bounds):
+        keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
         one = partial(_sweeps, kernel=kernel, clamped=clamped)
         chains = jax.vmap(one, in_axes=(None, None, 0, 0, None, None))
         return jax.vmap(chains, in_axes=(None, 0, 0, 0, None, None))(params, data, keys, carry, schedule, bounds)
@@ -184,9 +186,10 @@ def _advance_all(
 
 @partial(jax.jit, static_argnames="chains")
 def chain_keys(seed: int, objects: jax.Array, chains: int) -> jax.Array:
-    """A key for every chain of every object (S, C), from their own numbers alone."""
+    """A key's words for every chain of every object (S, C, 2), from their own numbers alone."""
     of_object = jax.vmap(partial(draws.fold_in, draws.make_key(seed)))(objects)
-    return jax.vmap(jax.vmap(draws.fold_in, (None, 0)), (0, None))(of_object, jnp.arange(chains))
+    keys = jax.vmap(jax.vmap(draws.fold_in, (None, 0)), (0, None))(of_object, jnp.arange(chains))
+    return jax.random.key_data(keys)
 
 
 def run(
@@ -206,16 +209,19 @@ def run(
     """Run `chains` chains for each of S objects: `data` and `given` have a leading axis S, the answer (S, C).
 
     `given` holds the starts of blocks that do not start from the prior; `keep` states are kept, evenly spread over the
-    sweeps from `keep_from` (the end of the burn-in unless told).
+    sweeps from `keep_from` (the end of the burn-in unless told). With many processes, each of which calls this with
+    the same arguments, objects are shared out over all of them, and every one is given the whole answer.
     """
     objects = data.images.shape[0]
-    devices = jax.local_devices() if devices is None else devices
-    devices = devices[: max(1, min(len(devices), objects))]
+    devices = jax.devices() if devices is None else devices
+    if jax.process_count() == 1:
+        devices = devices[: max(1, min(len(devices), objects))]
     mesh = Mesh(np.array(devices), ("objects",))
     keys = chain_keys(seed, jnp.arange(objects), chains)
     spare = -objects % len(devices)  # devices take equal shares: repeat the last object to fill up
     padded = jax.tree.map(lambda x: _extend(x, spare), (data, given or {}, keys))
-    data, given, keys = padded
+    data, given, keys = place(padded, mesh, PartitionSpec("objects"))
+    params = place(params, mesh, PartitionSpec())
     kernel = replace(sampler, iterations=1, burn_in=0, anneal=1.0)  # what only the schedule needs is traced
     carry = _start_all(params, data, given, kernel, keep, chains, mesh)
     kernel = replace(kernel, step_size=1.0, start="bias")
@@ -225,6 +231,8 @@ def run(
         carry = _advance_all(params, data, keys, carry, schedule, bounds, kernel, clamped, mesh)
         if progress:
             jax.block_until_ready(carry)
+    if jax.process_count() > 1:
+        carry = gather(carry)
     return jax.tree.map(lambda x: x[:objects], carry) if spare else carry
 
 

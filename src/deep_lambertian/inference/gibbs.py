@@ -48,6 +48,7 @@ def start(
     albedo: jax.Array | None = None,
     normals: jax.Array | None = None,
     lights: jax.Array | None = None,
+    step_size: jax.Array | None = None,
 ) -> State:
     """The surface at the prior's visible biases, the lights where conditional 3 then expects them.
 
@@ -68,7 +69,9 @@ def start(
             params.light_precision,
         )
     hidden = params.prior.mean_hidden(pack(albedo, normals))
-    return State(albedo, normals, lights, hidden, jnp.full_like(albedo, sampler.step_size))
+    if step_size is None:
+        step_size = jnp.full_like(albedo, sampler.step_size)
+    return State(albedo, normals, lights, hidden, step_size)
 
 
 def on_sphere(normals: jax.Array) -> jax.Array:

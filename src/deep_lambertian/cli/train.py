@@ -1,0 +1,141 @@
+"""Learn a model from images of many objects, each under several lights, which need not be known (Algorithm 1).
+
+The folder --out holds the run: config.toml, log.jsonl, a picture for every iteration, checkpoints, and in the end
+model.safetensors. Started again with the same data and settings, a run that was stopped goes on where it was.
+For many processes, on one machine or several, start the same command on each with its own --process-id.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+EXAMPLE = """examples:
+  dln train synthetic --preset quick --out faces-run
+  dln train yaleb CroppedYale.zip --out yale-run
+  dln train yaleb CroppedYale.zip --preset paper --faces faces48.npz --out paper-run
+  dln train folder my-objects/ --size 32 --set iterations=6 --out my-run
+  dln train yaleb CroppedYale.zip --out yale-run --coordinator node0:5123 --processes 2 --process-id 0"""
+KINDS = ("yaleb", "aloi", "folder", "synthetic", "solids")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=f"what the data are: {', '.join(KINDS)}")
+    parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help="a folder or an archive")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the run")
+    parser.add_argument("--size", type=int, help="bring images to SIZE×SIZE (default: as the kind has it)")
+    parser.add_argument("--objects", metavar="FIRST..LAST", help="only the objects from FIRST to LAST, or a list A,B,C")
+    parser.add_argument("--preset", choices=["best", "paper", "quick"], help="settings to start from (default: best)")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML file")
+    parser.add_argument(
+        "--set",
+        dest="settings",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change one setting, such as iterations=6 or cd.learning_rate=0.01; may be given several times",
+    )
+    parser.add_argument("--faces", type=Path, metavar="PATH", help="faces that the albedo prior first learns from")
+    parser.add_argument("--restart", action="store_true", help="begin anew in a folder that holds a run")
+    parser.add_argument("--tensorboard", action="store_true", help="write the monitors for TensorBoard too")
+    group = parser.add_argument_group("many processes")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 listens")
+    group.add_argument("--processes", type=int, metavar="N", help="how many processes there are")
+    group.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0")
+
+
+def run(options: argparse.Namespace) -> None:
+    import json
+    import sys
+
+    from deep_lambertian import distributed
+    from deep_lambertian.learning.config import Config
+
+    config = _config(options, Config)
+    distributed.initialise(options.coordinator, options.processes, options.process_id)
+    first = distributed.is_first()
+    talk = first and not options.quiet
+    show = talk and sys.stderr.isatty()
+    data = _data(options, show)
+    faces = None
+    if options.faces is not None:
+        from deep_lambertian.data import load_faces
+
+        faces = load_faces(options.faces, size=data.shape[0], progress=show)
+    from deep_lambertian.learning.train import train
+
+    def on_step(monitors: dict[str, Any]) -> None:
+        if talk:
+            print(line(monitors), file=sys.stderr, flush=True)
+
+    model = train(
+        data,
+        config,
+        faces=faces,
+        out=options.out,
+        restart=options.restart,
+        progress=show,
+        tensorboard=options.tensorboard,
+        on_step=on_step,
+    )
+    if not first:
+        return
+    path = options.out / "model.safetensors"
+    if options.json:
+        print(json.dumps({"model": str(path), **model.info["monitors"]}, indent=2))
+    else:
+        print(f"model: {path}")
+
+
+def line(monitors: dict[str, Any]) -> str:
+    """A step's monitors in one line: those that a person follows."""
+    if monitors["phase"] == "pretrain":
+        shown = ("reconstruction", "held_out_score", "free_energy_gap", "dead")
+        head = f"layer {monitors['layer']:.0f}, epoch {monitors['epoch']:.0f}"
+    else:
+        shown = ("noise", "change_deg", "drift_deg", "one_image_deg", "mean_shape_deg", "sample_mean_deg", "light_deg")
+        head = f"EM iteration {monitors['iteration']}"
+    return head + ": " + ", ".join(f"{name} {monitors[name]:.4g}" for name in shown if name in monitors)
+
+
+def _config(options: argparse.Namespace, kind: Any) -> Any:
+    if options.config is not None:
+        config = kind.from_toml(options.config.read_text())
+        if options.preset is not None and options.preset != config.preset:
+            raise ValueError(f"--preset {options.preset}: {options.config} is of the preset {config.preset!r}")
+    else:
+        config = kind.of_preset(options.preset or "best")
+    changes = {}
+    for setting in options.settings:
+        name, found, value = setting.partition("=")
+        if not found:
+            raise ValueError(f"--set: expected KEY=VALUE, got {setting!r}")
+        changes[name.strip()] = _value(value.strip())
+    return config.override(**{"seed": options.seed, **changes})
+
+
+def _value(text: str) -> Any:
+    """A value as TOML has it; a bare word is a string."""
+    import tomllib
+
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _data(options: argparse.Namespace, show: bool) -> Any:
+    from deep_lambertian.data import split_aloi
+    from deep_lambertian.data.check import load
+
+    data = load(options.kind, options.path, options.size, options.seed, progress=show)
+    if options.kind == "aloi":  # the paper's: ten images of an object are for training, five for testing
+        data, _ = split_aloi(data)
+    if options.objects is None:
+        return data
+    first, spanned, last = options.objects.partition("..")
+    if not spanned:
+        return data.objects(options.objects.split(","))
+    for name in (first, last):
+        data.object(name)  # an unknown name is an error that lists those there are
+    chosen = data.names[data.names.index(first) : data.names.index(last) + 1]
+    return data.objects(chosen)

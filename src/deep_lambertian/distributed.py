@@ -1,0 +1,120 @@
+"""Many processes as one: JAX's distributed runtime, and arrays that lie on the devices of all of them.
+
+Every process runs the same program on the same data. What is sharded is the work: objects in the E-step and in batch
+inference, the rows of a minibatch in contrastive divergence. Results are brought back to every process, so that all of
+them go on from the same numbers.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+HEARTBEAT_SECONDS = 10  # a peer that has been silent for so long is dead
+# Where a scheduler says how many processes it has started (Slurm, Open MPI, Kubernetes' indexed jobs).
+CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETIONS")
+
+
+class PeerLostError(RuntimeError):
+    """Another process of the run has died or cannot be reached."""
+
+
+def initialise(coordinator: str | None = None, processes: int | None = None, process_id: int | None = None) -> None:
+    """Join the other processes of the run; with nothing told, and no scheduler to tell it, there are none.
+
+    Must come before anything is computed. `coordinator` is HOST:PORT of process 0.
+    """
+    given = {"--coordinator": coordinator, "--processes": processes, "--process-id": process_id}
+    missing = [name for name, value in given.items() if value is None]
+    if processes == 1 or (len(missing) == 3 and not _in_a_cluster()):
+        return
+    if 0 < len(missing) < 3:
+        raise ValueError(f"many processes: expected all of {', '.join(given)}, got no {' and no '.join(missing)}")
+    if processes is not None and process_id is not None and not 0 <= process_id < processes:
+        raise ValueError(f"--process-id: expected 0 to {processes - 1}, got {process_id}")
+    if coordinator is not None and not coordinator.rpartition(":")[2].isdigit():
+        raise ValueError(f"--coordinator: expected HOST:PORT, got {coordinator!r}")
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            processes,
+            process_id,
+            initialization_timeout=60,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+        )
+    except RuntimeError as error:
+        raise PeerLostError(
+            f"the processes did not find each other at {coordinator or 'the scheduler’s address'} within 60 s: "
+            f"start all of them, each with its own --process-id ({_first_line(error)})"
+        ) from error
+
+
+def _in_a_cluster() -> bool:
+    return any(int(os.environ.get(name, "1") or 1) > 1 for name in CLUSTER_SIZES)
+
+
+@contextmanager
+def peers() -> Iterator[None]:
+    """Turn the failure of a collective operation into a message that says what happened and what to do."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        raise PeerLostError(
+            f"process {jax.process_index()} of {jax.process_count()}: another process has died or cannot be reached; "
+            "the last checkpoint is intact, start all processes again, as many as you like, to go on from it "
+            f"({_first_line(error)})"
+        ) from error
+
+
+def leave(code: int) -> None:
+    """End this process at once, without the goodbye that a dead peer would never answer."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+
+
+def is_first() -> bool:
+    """Whether this process is the one that writes files and talks to the user."""
+    return jax.process_index() == 0
+
+
+def place(tree: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
+    """Arrays that every process holds, on the devices of all processes; with one process they are left alone."""
+    if jax.process_count() == 1:
+        return tree
+
+    def put(value: Any) -> jax.Array:
+        array = np.asarray(value)
+        return jax.make_array_from_callback(array.shape, NamedSharding(mesh, spec), lambda index: array[index])
+
+    return jax.tree.map(put, tree)
+
+
+def gather(tree: Any) -> Any:
+    """The whole of arrays that lie on many devices, as NumPy arrays on every process."""
+    if jax.process_count() == 1:
+        return jax.tree.map(np.asarray, tree)
+    from jax.experimental.multihost_utils import process_allgather
+
+    return jax.tree.map(lambda x: np.asarray(process_allgather(x, tiled=True)), tree)
+
+
+def agree(tree: Any) -> Any:
+    """The arrays as the first process has them, on every process: rounding must not drive them apart."""
+    if jax.process_count() == 1:
+        return tree
+    from jax.experimental.multihost_utils import broadcast_one_to_all
+
+    return jax.tree.map(lambda x: np.asarray(x), broadcast_one_to_all(tree))

@@ -1,0 +1,1 @@
+"""How the parameters of a model are learned from images."""

@@ -1,0 +1,70 @@
+"""Three checks of a prior that its reconstructions do not make: they expose one that will not generalise.
+
+- The mean of the prior's own samples should be the mean of the surfaces it was taught.
+- A chain that starts AT the truth of a held-out object, and sees one image, should stay there.
+- The same chain from the prior's mean should get there.
+
+The truth of a held-out object is what the E-step found from all of its images.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+
+from deep_lambertian.inference import chain
+from deep_lambertian.learning.config import Config
+from deep_lambertian.learning.seeds import seed_of
+from deep_lambertian.learning.surfaces import angles
+from deep_lambertian.params import Observation, Params
+
+SAMPLES = 16  # chains that see no image: their states are samples of the prior
+SWEEPS = 80
+
+
+def check_prior(
+    params: Params,
+    taught: np.ndarray,
+    truth: np.ndarray,
+    photos: np.ndarray,
+    masks: np.ndarray,
+    config: Config,
+    iteration: int,
+) -> tuple[dict[str, float], np.ndarray]:
+    """The figures, and samples (n, 4V) of the prior. Of held-out objects: `truth` (S, 4V), one photo, its mask (S, V).
+
+    All chains run in one batch: two for each held-out object, and those that see nothing.
+    """
+    count, pixels = photos.shape
+    images = np.concatenate([photos, photos, np.zeros((SAMPLES, pixels))])[:, None]
+    weights = np.concatenate([masks, masks, np.zeros((SAMPLES, pixels))])[:, None]
+    mean = taught.mean(axis=0)
+    starts = np.concatenate([truth, np.tile(mean, (count + SAMPLES, 1))]).astype(np.float32)
+    sampler = config.e_step.override(iterations=SWEEPS, burn_in=SWEEPS // 2)
+    carry = chain.run(
+        params,
+        Observation(jnp.asarray(images, jnp.float32), jnp.asarray(weights, jnp.float32)),
+        sampler,
+        seed=seed_of(config.seed, "check", iteration),
+        given={
+            "albedo": jnp.asarray(starts[:, :pixels]),
+            "normals": jnp.asarray(starts[:, pixels:].reshape(-1, 3, pixels)),
+        },
+    )
+    found = chain.unfold(chain.observe, np.asarray(carry.moments.mean[:, 0]), pixels, 1)
+    true_normals = truth[:, pixels:].reshape(-1, 3, pixels)
+    seen = masks > 0
+
+    def off(which: slice) -> float:
+        return float(angles(found["directions"][which], true_normals)[seen].mean())
+
+    alone = slice(2 * count, None)
+    own_mean = found["directions"][alone].mean(axis=0)
+    figures = {
+        "drift_deg": off(slice(count)),
+        "one_image_deg": off(slice(count, 2 * count)),
+        "mean_shape_deg": float(angles(mean[pixels:].reshape(3, pixels)[None], true_normals)[seen].mean()),
+        "sample_mean_deg": float(angles(own_mean, mean[pixels:].reshape(3, pixels)).mean()),
+        "sample_mean_albedo": float(np.sqrt(np.mean((found["albedo"][alone].mean(axis=0) - mean[:pixels]) ** 2))),
+    }
+    state = carry.state
+    rows = np.concatenate([np.asarray(state.albedo[alone, 0])[:, None], np.asarray(state.normals[alone, 0])], axis=1)
+    return figures, rows.reshape(SAMPLES, -1)

@@ -1,0 +1,262 @@
+"""What a training is told: one small dataclass, its presets, and TOML to keep it in."""
+
+import difflib
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, Self, get_args, get_type_hints
+
+from deep_lambertian.inference.sampler import Sampler, ShadowWeights
+from deep_lambertian.learning.cd import CD
+from deep_lambertian.learning.covariance import CovarianceOptions
+
+Kind = Literal["joint", "separate"]
+Start = Literal["covariance", "random"]
+Rows = Literal["mean", "samples"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of Algorithm 1. The defaults are the preset `best`.
+
+    The prior: `prior` is one over albedo and normals together or, as in the paper, two; `start` says where it comes
+    from: the covariance of the surfaces, or random weights and contrastive divergence (`cd`) alone. Random starts
+    have layers of sizes `joint_hidden`, or `albedo_hidden` and `normals_hidden`, lowest first; the first layer of a
+    covariance start has as many units as the covariance asks for, with layers of sizes `upper` above, whose messages
+    are mixed with its own by `top_weight`. `pretrain` is the contrastive divergence that learns the albedo prior from a
+    collection of faces, where one is given; `cd` that of every M-step.
+
+    EM: at most `iterations`, fewer once normals move by less than `tolerance` degrees, or no less than before; in the
+    first `gaussian_iterations` the prior is a plain Gaussian (covariance starts only). `e_step` is the sampler, whose
+    chains live on from one iteration to the next. Training data for the prior are `rows`: each object's posterior
+    mean, or `keep` samples of it, each also moved by up to ±`shift` pixels in `copies` ways, and mirrored.
+    `held_out` objects take no part but for the monitors; with `refit` the last M-step takes them in.
+
+    The start, common to all objects: a dome of normals, albedo `albedo_start`, light from `light_start`, noise
+    `noise_start`. Floors keep the noise variance and the light's variance proper. `norm_stiffness` is η while
+    training, `final_stiffness` that of the trained model, whose inference takes the sampler of `preset`.
+    """
+
+    preset: str = "best"
+    seed: int = 0
+    prior: Kind = "joint"
+    start: Start = "covariance"
+    joint_hidden: tuple[int, ...] = (1500, 400)
+    albedo_hidden: tuple[int, ...] = (800, 200)
+    normals_hidden: tuple[int, ...] = (1000, 100)
+    upper: tuple[int, ...] = ()
+    top_weight: float = 0.3
+    iterations: int = 4
+    gaussian_iterations: int = 2
+    tolerance: float = 0.5
+    rows: Rows = "mean"
+    keep: int = 5
+    copies: int = 5
+    shift: int = 1
+    mirror: bool = True
+    known_lights: bool = False
+    held_out: int = 2
+    refit: bool = True
+    albedo_start: float = 0.5
+    albedo_variance: float = 0.04
+    normals_variance: float = 0.1
+    light_start: tuple[float, float, float] = (0.0, 0.0, 0.9)
+    light_precision: float = 4.0
+    light_floor: float = 1e-3
+    noise_start: float = 0.01
+    noise_floor: float = 5e-4
+    norm_stiffness: float = 20.0
+    final_stiffness: float = 100.0
+    e_step: Sampler = field(
+        default_factory=lambda: Sampler(
+            iterations=50,
+            burn_in=25,
+            step_size=0.02,
+            leapfrogs=8,
+            epochs=2,
+            target_acceptance=0.8,
+            shadow=ShadowWeights(),
+        )
+    )
+    covariance: CovarianceOptions = field(default_factory=CovarianceOptions)
+    cd: CD = field(default_factory=lambda: CD(epochs=10, learning_rate=2e-3, variance_bounds=(0.05, 1.0)))
+    pretrain: CD = field(default_factory=lambda: CD(epochs=30, learning_rate=2e-3, variance_bounds=(0.05, 1.0)))
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for name in ("prior", "start", "rows"):
+            allowed = get_args(hints[name])
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}: expected one of {allowed}, got {getattr(self, name)!r}")
+        for name, least in (("iterations", 1), ("keep", 1), ("copies", 1), ("shift", 0), ("held_out", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: expected at least {least}, got {getattr(self, name)}")
+        for name in (
+            "albedo_start",
+            "albedo_variance",
+            "normals_variance",
+            "light_precision",
+            "light_floor",
+            "noise_start",
+            "noise_floor",
+            "final_stiffness",
+        ):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}")
+        if self.norm_stiffness < 0 or self.tolerance < 0:
+            raise ValueError(
+                f"expected norm_stiffness and tolerance of at least 0, got {self.norm_stiffness} and {self.tolerance}"
+            )
+        for name in ("joint_hidden", "albedo_hidden", "normals_hidden"):
+            sizes = getattr(self, name)
+            if not sizes or min(sizes) < 1:
+                raise ValueError(f"{name}: expected one positive size or more, lowest layer first, got {sizes}")
+        if self.upper and min(self.upper) < 1:
+            raise ValueError(f"upper: expected positive sizes, got {self.upper}")
+
+    def override(self, **changes: Any) -> Self:
+        """The same with some settings changed; those of a table by their dotted name, such as `"cd.epochs"`."""
+        return _merge(self, _tree(changes), "")
+
+    def to_toml(self) -> str:
+        """All settings as TOML; `from_toml` gives back the same."""
+        return "\n".join(_lines(self, "")) + "\n"
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Settings from TOML: a `preset` to start from, and what is to be different from it."""
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"configuration: expected TOML, got {error}") from error
+        return _merge(cls.of_preset(str(values.get("preset", "best"))), values, "")
+
+    @classmethod
+    def of_preset(cls, name: str) -> Self:
+        """One of `paper`, `best` and `quick`."""
+        if name not in PRESETS:
+            raise ValueError(f"preset: expected one of {sorted(PRESETS)}, got {name!r}{_nearest(name, PRESETS)}")
+        return _merge(cls(), PRESETS[name], "")
+
+
+# `paper` is Algorithm 1 as published: two deep belief nets, contrastive divergence from random weights on samples moved
+# by ±2 pixels, the sampler of Sec. 4.1, no weights against shadows. `quick` is for demonstrations and tests.
+PRESETS: dict[str, dict[str, Any]] = {
+    "best": {},
+    "paper": {
+        "preset": "paper",
+        "prior": "separate",
+        "top_weight": 1.0,
+        "start": "random",
+        "iterations": 20,
+        "gaussian_iterations": 0,
+        "rows": "samples",
+        "shift": 2,
+        "mirror": False,
+        "norm_stiffness": 100.0,
+        "e_step": {
+            "step_size": 0.01,
+            "leapfrogs": 20,
+            "epochs": 10,
+            "target_acceptance": None,
+            "shadow": None,
+        },
+    },
+    "quick": {
+        "preset": "quick",
+        "iterations": 3,
+        "e_step": {"iterations": 30, "burn_in": 15},
+        "covariance": {"directions": 150},
+    },
+}
+
+
+# ---- Reading and writing
+
+
+def _tree(dotted: dict[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for name, value in dotted.items():
+        *path, last = name.split(".")
+        place = tree
+        for part in path:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return tree
+
+
+def _merge(settings: Any, changes: dict[str, Any], where: str) -> Any:
+    """Settings with changes made, table by table; a key that is not there is an error that suggests the nearest."""
+    known = {f.name for f in fields(settings)}
+    values = {}
+    for name, value in changes.items():
+        if name not in known:
+            raise ValueError(
+                f"configuration: there is no setting {where + name!r}{_nearest(name, known)}; "
+                f"{where or 'top-level '}settings are {', '.join(sorted(known))}"
+            )
+        old = getattr(settings, name)
+        if isinstance(value, dict):
+            if not is_dataclass(old):
+                old = ShadowWeights() if name == "shadow" else None
+            if old is None:
+                raise ValueError(f"configuration: expected a value for {where + name!r}, got a table")
+            values[name] = _merge(old, value, f"{where}{name}.")
+        else:
+            values[name] = _as(type(settings), name, value, where)
+    return replace(settings, **values)
+
+
+def _as(owner: type, name: str, value: Any, where: str) -> Any:
+    """A value of TOML as the type that the setting has: lists as tuples, whole numbers where floats are meant."""
+    hint = get_type_hints(owner)[name]
+    allowed = get_args(hint) or (hint,)
+    if value == "none" and type(None) in allowed:
+        return None
+    if isinstance(value, list | tuple):
+        value = tuple(value)
+        elements = [a for a in get_args(hint) if a is not Ellipsis]
+        if getattr(hint, "__origin__", None) is not tuple or not elements:
+            raise ValueError(f"configuration: expected a single value for {where + name!r}, got a list")
+        if float in elements:
+            value = tuple(float(v) if isinstance(v, int) else v for v in value)
+        if any(type(v) is not elements[0] for v in value) or (
+            Ellipsis not in get_args(hint) and len(value) != len(elements)
+        ):
+            raise ValueError(f"configuration: expected {where + name!r} like {hint}, got {list(value)!r}")
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and int not in allowed and float in allowed:
+        return float(value)
+    wanted = tuple(a for a in allowed if isinstance(a, type))
+    if (wanted and not isinstance(value, wanted)) or (isinstance(value, bool) and bool not in allowed):
+        names = " or ".join("none" if a is type(None) else a.__name__ for a in wanted)
+        raise ValueError(f"configuration: expected {names} for {where + name!r}, got {value!r}")
+    return value
+
+
+def _nearest(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _lines(settings: Any, table: str) -> Iterator[str]:
+    tables = []
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        if is_dataclass(value):
+            tables.append((f"{table}.{f.name}" if table else f.name, value))
+        else:
+            yield f"{f.name} = {_value(value)}"
+    for name, value in tables:
+        yield f"\n[{name}]"
+        yield from _lines(value, name)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return '"none"'
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_value(v) for v in value) + "]"
+    return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -1,0 +1,136 @@
+r"""Priors made from the covariance of a few surfaces: what learning starts from, in place of random weights.
+
+Few objects say little about the covariance of thousands of elements, so it is kept local, multiplied by
+$\exp(-d^2/2r^2)$ in the distance d of two pixels, and shrunk towards its diagonal. Measured in units of the visible
+standard deviations σ, its main directions u with eigenvalues λ then give two priors:
+
+- a `Gaussian` with factors $\sigma u\sqrt{\lambda - 1}$, whose covariance along u is λ exactly;
+- a `GRBM` of "thermometer units": each direction has K binary units with thresholds spaced evenly over ±3√λ, half of
+  them with weights w u for projections t > 0 on u, half with −w u for t < 0, so that the sum of the weights of those
+  that are on grows step by step with t. It must come to (1 − 1/λ)t, as for a Gaussian, hence K = 6√λ(1 − 1/λ)/w. At
+  the mean all of them are off: the visible biases, from which chains start, are the mean.
+"""
+
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from scipy import linalg
+
+from deep_lambertian.priors import GRBM, Gaussian
+
+EXACT = 4000  # up to so many elements, eigenvectors are computed exactly
+SPREAD = 3.0  # thresholds reach so many standard deviations to either side
+
+
+@dataclass(frozen=True)
+class CovarianceOptions:
+    """How the covariance is regularised, and how it is turned into units.
+
+    `reach` is r as a share of the images' height (`None` leaves the covariance as it is), `shrinkage` how far it is
+    shrunk to its diagonal, `noise_share` the part of each element's variance that no hidden unit explains, `least` the
+    smallest eigenvalue of a direction, in units of that part, `directions` the greatest number of them, and `weight`
+    the weight w of a thermometer unit.
+    """
+
+    reach: float | None = 0.375
+    shrinkage: float = 0.3
+    noise_share: float = 0.3
+    least: float = 2.0
+    directions: int = 400
+    weight: float = 3.0
+
+    def __post_init__(self) -> None:
+        if self.reach is not None and not self.reach > 0:
+            raise ValueError(f"reach: expected a positive share of the height, or none, got {self.reach!r}")
+        for name in ("shrinkage", "noise_share"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name}: expected between 0 and 1, got {getattr(self, name)!r}")
+        if not self.least > 1 or not self.weight > 0 or self.directions < 1:
+            raise ValueError(
+                "expected least > 1, weight > 0 and at least one direction, "
+                f"got {self.least}, {self.weight} and {self.directions}"
+            )
+
+
+@dataclass(frozen=True)
+class Principal:
+    """The main directions of a covariance: `mean`, `variance` σ² (D,), unit `vectors` (D, K) and `values` λ (K,)."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    vectors: np.ndarray
+    values: np.ndarray
+
+
+def local_covariance(data: np.ndarray, shape: tuple[int, int], options: CovarianceOptions) -> np.ndarray:
+    """The covariance of rows of `data` (N, D), kept local and shrunk. D is a multiple of the pixels of `shape`."""
+    covariance = np.cov(data, rowvar=False, bias=True).astype(np.float32)
+    if options.reach is not None:
+        height, width = shape
+        rows, columns = np.divmod(np.arange(height * width, dtype=np.float32), width)
+        square = (rows[:, None] - rows) ** 2 + (columns[:, None] - columns) ** 2
+        kernel = np.exp(-square / (2 * (options.reach * height) ** 2)).astype(np.float32)
+        parts = len(covariance) // (height * width)
+        # By blocks: the kernel is the same for every pair of components.
+        blocks = covariance.reshape(parts, height * width, parts, height * width)
+        blocks *= kernel[None, :, None, :]
+    diagonal = np.diag(covariance).copy()
+    covariance *= 1 - options.shrinkage
+    covariance[np.diag_indices_from(covariance)] = diagonal
+    return covariance
+
+
+def principal(
+    data: np.ndarray, shape: tuple[int, int], options: CovarianceOptions, floor: float = 1e-4, seed: int = 0
+) -> Principal:
+    """The directions of `data` (N, D) whose variance exceeds `least` times what is left to each element alone.
+
+    Elements that hardly vary, such as those outside of every object's mask, are given the variance `floor`.
+    """
+    if data.ndim != 2 or len(data) < 2:
+        raise ValueError(f"data: expected at least two rows, got shape {data.shape}")
+    covariance = local_covariance(data, shape, options)
+    spread = np.diag(covariance).copy()
+    variance = options.noise_share * np.maximum(spread, floor)
+    scale = 1 / np.sqrt(variance)
+    covariance *= scale[:, None]
+    covariance *= scale[None, :]
+    values, vectors = _largest(covariance, min(options.directions, len(covariance)), seed)
+    keep = values > options.least
+    return Principal(data.mean(axis=0), variance, vectors[:, keep], values[keep])
+
+
+def _largest(matrix: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The largest eigenvalues of a symmetric matrix, in falling order, and their vectors."""
+    size = len(matrix)
+    if size <= EXACT:
+        values, vectors = linalg.eigh(matrix, subset_by_index=[size - count, size - 1], overwrite_a=True)
+    else:  # subspace iteration with some vectors to spare: a handful of matrix products
+        block = np.random.default_rng(seed).standard_normal((size, count + 64), np.float32)
+        for _ in range(12):
+            block = np.linalg.qr(matrix @ block).Q
+        values, rotation = linalg.eigh(block.T @ (matrix @ block))
+        vectors = block @ rotation
+    signs = np.sign(vectors[np.argmax(np.abs(vectors), axis=0), np.arange(vectors.shape[1])])
+    return values[::-1][:count], (vectors * signs)[:, ::-1][:, :count]
+
+
+def to_gaussian(found: Principal) -> Gaussian:
+    """The linear-Gaussian prior with these directions."""
+    factors = np.sqrt(found.variance)[:, None] * found.vectors * np.sqrt(found.values - 1)
+    return Gaussian(*(jnp.asarray(x, jnp.float32) for x in (found.mean, found.variance, factors)))
+
+
+def to_grbm(found: Principal, weight: float) -> GRBM:
+    """The GRBM whose thermometer units give about the same covariance."""
+    needed = 2 * SPREAD * np.sqrt(found.values) * (1 - 1 / found.values)  # K w of each direction
+    half = np.maximum(np.round(needed / weight / 2), 1).astype(int)
+    which = np.repeat(np.arange(len(half)), half)
+    place = (np.concatenate([np.arange(n) for n in half]) + 0.5) / half[which] if len(which) else np.zeros(0)
+    thresholds = SPREAD * np.sqrt(found.values[which]) * place
+    strength = needed / (2 * half)  # rounding K is made up for by w: the steps still add up to (1 − 1/λ)t
+    upward = (found.vectors * strength)[:, which] / np.sqrt(found.variance)[:, None]
+    weights = np.concatenate([upward, -upward], axis=1)
+    hidden_bias = np.tile(-strength[which] * thresholds, 2) - found.mean @ weights
+    return GRBM(*(jnp.asarray(x, jnp.float32) for x in (found.mean, hidden_bias, weights, found.variance)))

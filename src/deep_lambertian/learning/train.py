@@ -1,0 +1,385 @@
+"""Learning a DLN from images (Algorithm 1): the loop around pretraining, E-steps and M-steps.
+
+Whatever a step draws depends on the seed and the step's own number. A run that is stopped, at any moment, goes on from
+its last checkpoint and ends with the same bytes as one that was not.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from deep_lambertian import distributed
+from deep_lambertian.data import Dataset
+from deep_lambertian.learning import checkpoint, em, pretraining
+from deep_lambertian.learning.checks import check_prior
+from deep_lambertian.learning.config import Config
+from deep_lambertian.learning.prior import as_net, start_prior
+from deep_lambertian.learning.run import Run
+from deep_lambertian.learning.seeds import seed_of
+from deep_lambertian.learning.surfaces import angles, from_rows
+from deep_lambertian.model import DLN
+from deep_lambertian.model_file import describe, rebuild
+from deep_lambertian.params import Observation, Params
+from deep_lambertian.priors import DBN, GRBM, BinaryRBM
+from deep_lambertian.progress import track
+
+LEAST_OBJECTS = 3
+STILL = 0.95  # EM has converged when normals move by more than this share of what they moved before
+Monitors = dict[str, Any]
+
+
+class TrainingError(ValueError):
+    """Learning has run away: numbers are no longer finite."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """The data of a run as the E-step takes them, training objects first, then those that are held out."""
+
+    data: Observation
+    there: np.ndarray  # (S, P), which images there are
+    lights: np.ndarray | None  # (S, P, 3), where they are to be believed
+    truth: np.ndarray | None  # the same, where they are known but not shown: for a monitor
+    names: list[str]
+    shape: tuple[int, int]
+    train: int
+
+    @property
+    def brightest(self) -> np.ndarray:
+        """Of every object the number of its brightest image (S,)."""
+        total = np.asarray(jnp.sum(self.data.images * self.data.weights, axis=2))
+        return np.argmax(np.where(self.there, total, -1), axis=1)
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where EM stands after some iterations."""
+
+    iteration: int
+    params: Params
+    chains: em.Chains
+    mean: np.ndarray
+    samples: np.ndarray
+    change: float = float("inf")  # degrees by which normals moved in the last iteration
+    converged: bool = False
+
+
+def train(
+    dataset: Dataset,
+    config: Config | None = None,
+    *,
+    faces: Any = None,
+    out: str | Path | None = None,
+    restart: bool = False,
+    progress: bool = False,
+    tensorboard: bool = False,
+    on_step: Callable[[Monitors], None] | None = None,
+) -> DLN:
+    """Learn a DLN from many objects under several unknown lights each.
+
+    `faces` (a `Dataset` of `load_faces`, or an array (n, H, W)) are what the albedo prior of a random start learns from
+    first. The run is kept in the folder `out`: checkpoints, a log, a picture an iteration, and the model. A folder that
+    holds a run of the same data and settings is resumed, unless `restart` is set. `on_step` is told the monitors of
+    every step as they come.
+    """
+    config = config or Config()
+    task = prepare(dataset, config)
+    photos = _faces(faces, config, task.shape)
+    run = Run(None if out is None else Path(out), config, dataset, distributed.is_first(), restart)
+    with distributed.peers():
+        found = run.latest()
+        if tensorboard:
+            run.open_tensorboard()
+
+        def record(monitors: Monitors) -> None:
+            run.record(monitors)
+            if on_step is not None:
+                on_step(monitors)
+
+        if found is not None and found[1]["phase"] == "em":
+            point = _point(*found)
+        else:
+            albedo = _pretrain(photos, config, run, found, record, progress) if photos is not None else None
+            params = em.start_params(start_prior(config, task.shape, albedo), config, task.data.images.shape[2])
+            chains = em.start_chains(params, config, len(task.names), task.shape, task.lights)
+            size = 4 * task.data.images.shape[2]
+            point = Point(0, params, chains, np.zeros((len(task.names), size)), np.zeros((len(task.names), 0, size)))
+        left = range(point.iteration, config.iterations)
+        for _ in track(left, "EM", progress and distributed.is_first()):
+            if point.converged:
+                break
+            point, monitors, dreams = iterate(point, task, config)
+            record(monitors)
+            _save_picture(run, point, task, dreams)
+            run.save(*_arrays(point))
+        model = finish(point, task, config, run)
+        run.close()
+        return model
+
+
+def prepare(dataset: Dataset, config: Config) -> Task:
+    """The data in the order of the run, or a ValueError that says what they lack."""
+    count = len(dataset)
+    if count < LEAST_OBJECTS:
+        raise ValueError(
+            f"data: expected at least {LEAST_OBJECTS} objects, to learn what they have in common, got {count}"
+        )
+    single = [name for name, there in zip(dataset.names, dataset.present, strict=True) if there.sum() < 2]
+    if single:
+        raise ValueError(
+            f"data: expected at least two images of each object, under different lights, got one of "
+            f"{', '.join(single[:5])}{f' and {len(single) - 5} more' if len(single) > 5 else ''}; "
+            "one image does not tell shape from paint: leave these objects out, or add images"
+        )
+    bad = ~np.isfinite(dataset.images) & dataset.mask
+    if bad.any():
+        raise ValueError(f"data: expected finite pixels, got {int(bad.sum())} that are NaN or infinite")
+    held_out = min(config.held_out, count // 4, count - LEAST_OBJECTS)
+    order = np.random.default_rng(seed_of(config.seed, "held out")).permutation(count)
+    order = np.concatenate([np.sort(order[held_out:]), np.sort(order[:held_out])])
+    data, there = dataset.objects(order.tolist()), dataset.present[order]
+    lights = data.lights
+    if config.known_lights and (lights is None or not np.isfinite(lights[there]).all()):
+        got = 0 if lights is None else int(np.isfinite(lights[there]).all(axis=-1).sum())
+        raise ValueError(f"known_lights: expected the light of all {int(there.sum())} images, got that of {got}")
+    objects, images = there.shape
+    pixels = np.where(data.mask, data.images, 0).reshape(objects, images, -1)
+    observation = Observation(
+        jnp.asarray(pixels, jnp.float32), jnp.asarray(data.mask.reshape(objects, images, -1), jnp.float32)
+    )
+    known = None if lights is None else np.where(there[..., None], lights, 0).astype(np.float32)
+    return Task(
+        observation,
+        there,
+        known if config.known_lights else None,
+        lights if not config.known_lights else None,
+        list(data.names),
+        data.shape,
+        count - held_out,
+    )
+
+
+def _faces(faces: Any, config: Config, shape: tuple[int, int]) -> np.ndarray | None:
+    """The rows (n, V) that the albedo prior is first learned from."""
+    if faces is None:
+        return None
+    images = faces.images[:, 0] if isinstance(faces, Dataset) else np.asarray(faces, np.float32)
+    if images.ndim != 3 or images.shape[1:] != shape:
+        raise ValueError(f"faces: expected images of {shape[0]}×{shape[1]}, as the data are, got shape {images.shape}")
+    if config.start != "random" or config.prior != "separate":
+        raise ValueError(
+            "faces: an albedo prior is learned from them only with start = 'random' and prior = 'separate', "
+            f"as in the preset 'paper', got {config.start!r} and {config.prior!r}"
+        )
+    return images.reshape(len(images), -1)
+
+
+# ---- Step 1: the albedo prior, from faces
+
+
+def _pretrain(
+    rows: np.ndarray, config: Config, run: Run, found: Any, record: Callable[[Monitors], None], progress: bool
+) -> DBN:
+    """Learn the albedo net from unlabelled faces, with a checkpoint after every epoch."""
+    order = np.random.default_rng(seed_of(config.seed, "faces")).permutation(len(rows))
+    held_out = max(1, min(len(rows) // 10, 1000))
+    seen, unseen = rows[order[held_out:]], rows[order[:held_out]]
+    seed = seed_of(config.seed, "pretraining")
+
+    def after_epoch(stage: pretraining.Stage, monitors: dict[str, float]) -> None:
+        record({"phase": "pretrain", **monitors})
+        arrays = checkpoint.flatten(stage.state, "cd")
+        for depth, layer in enumerate(stage.done):
+            arrays |= checkpoint.flatten(layer, f"layer{depth}")
+        run.save(arrays, {"phase": "pretrain", "done": len(stage.done)})
+
+    resume = None
+    if found is not None:
+        arrays, meta = found
+        done = []
+        for depth in range(meta["done"]):
+            blank: Any = BinaryRBM(0, 0, 0) if depth else GRBM(0, 0, 0, 0)  # type: ignore[arg-type]
+            done.append(checkpoint.fill(blank, arrays, f"layer{depth}"))
+        below = jnp.asarray(seen)
+        for layer in done:
+            below = pretraining.go_up(layer, below)
+        template = pretraining.start_layer(below, config.pretrain, seed, len(done), 0, config.albedo_hidden[len(done)])
+        resume = pretraining.Stage(tuple(done), checkpoint.fill(template, arrays, "cd"))
+    layers, _ = pretraining.learn_net(
+        seen,
+        config.pretrain,
+        seed,
+        sizes=config.albedo_hidden,
+        held_out=unseen,
+        resume=resume,
+        after_epoch=after_epoch,
+        what="faces, ",
+        progress=progress and distributed.is_first(),
+    )
+    return as_net(layers, config)
+
+
+# ---- EM
+
+
+def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, np.ndarray]:
+    """One iteration of EM: what it found, its monitors, and samples of the new prior."""
+    began, number, pixels = time.perf_counter(), point.iteration + 1, task.data.images.shape[2]
+    expected = em.e_step(point.params, task.data, task.there, point.chains, config, point.iteration, task.train)
+    for block in ("albedo", "normals", "lights"):
+        check_finite(expected.chains[block], block, "E-step", number)
+    sampled = time.perf_counter()
+    params = em.m_step(point.params, expected.stats, config)
+    params, learned = em.prior_step(
+        params, expected.mean, expected.samples, config, task.shape, point.iteration, task.train
+    )
+    params = distributed.agree(params)
+    params = jax.tree.map(jnp.asarray, params)
+    for block in ("noise_var", "light_mean", "light_precision", "prior"):
+        check_finite(getattr(params, block), block, "M-step", number)
+    fitted = time.perf_counter()
+    checked, dreams = _check(params, expected.mean, task, config, point.iteration)
+    normals = expected.mean[:, pixels:].reshape(-1, 3, pixels)
+    before = point.mean[:, pixels:].reshape(-1, 3, pixels)
+    change = float(angles(normals, before).mean()) if point.iteration else float("inf")
+    monitors: Monitors = {
+        "phase": "em",
+        "iteration": number,
+        "noise": float(np.sqrt(np.mean(np.asarray(params.noise_var)))),
+        **expected.monitors,
+        "light_mean": [round(float(x), 4) for x in params.light_mean],
+        "light_spread": [round(float(x), 4) for x in np.sqrt(np.diag(np.linalg.inv(params.light_precision)))],
+        **({"change_deg": change} if point.iteration else {}),
+        **light_errors(expected.lights, task),
+        **checked,
+        **learned,
+        "seconds_e_step": round(sampled - began, 3),
+        "seconds_m_step": round(fitted - sampled, 3),
+        "seconds_checks": round(time.perf_counter() - fitted, 3),
+    }
+    # Averages of samples never come to rest: what no longer shrinks is their noise.
+    resting = change < config.tolerance or change > STILL * point.change
+    converged = resting and number > config.gaussian_iterations + 1
+    point = Point(number, params, expected.chains, expected.mean, expected.samples, change, converged)
+    return point, monitors, dreams
+
+
+def check_finite(tree: Any, block: str, step: str, iteration: int) -> None:
+    """Stop where a number is not finite: say which, and when."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        bad = int(np.sum(~np.isfinite(np.asarray(leaf))))
+        if bad:
+            raise TrainingError(
+                f"{step} of iteration {iteration}: {bad} of {np.size(leaf)} numbers of "
+                f"{block}{jax.tree_util.keystr(path)} are no longer finite; the last checkpoint is intact. "
+                "A smaller learning rate (cd.learning_rate) or step size (e_step.step_size) may help"
+            )
+
+
+def _check(params: Params, mean: np.ndarray, task: Task, config: Config, iteration: int) -> tuple[Monitors, np.ndarray]:
+    """The checks of the prior on the held-out objects, or on two that were trained on where none are held out."""
+    held_out = np.arange(task.train, len(task.names))
+    which = held_out if len(held_out) else np.arange(min(2, task.train))
+    photo = task.brightest[which]
+    figures, dreams = check_prior(
+        params,
+        mean[: task.train],
+        mean[which],
+        np.asarray(task.data.images)[which, photo],
+        np.asarray(task.data.weights)[which, photo],
+        config,
+        iteration,
+    )
+    return {"checked_on": "held-out objects" if len(held_out) else "training objects", **figures}, dreams
+
+
+def light_errors(lights: np.ndarray, task: Task) -> Monitors:
+    """Where the true lights are known, though not shown: how far the inferred ones are off, in degrees.
+
+    As they are, and after the one linear map, common to all objects, that brings them nearest to the truth.
+    """
+    if task.truth is None:
+        return {}
+    known = task.there & np.isfinite(task.truth).all(axis=-1)
+    if known.sum() < 9:
+        return {}
+    found, truth = lights[known].T, task.truth[known].T
+    common, *_ = np.linalg.lstsq(found.T, truth.T, rcond=None)
+    return {
+        "light_deg": float(angles(found, truth).mean()),
+        "light_mapped_deg": float(angles(common.T @ found, truth).mean()),
+    }
+
+
+def finish(point: Point, task: Task, config: Config, run: Run) -> DLN:
+    """The trained model; with `refit`, what was held out has its say in the prior at the end."""
+    params, objects = point.params, len(task.names)
+    if config.refit and task.train < objects:
+        number = max(point.iteration, config.gaussian_iterations)
+        params, _ = em.prior_step(params, point.mean, point.samples, config, task.shape, number, objects)
+        params = jax.tree.map(jnp.asarray, distributed.agree(params))
+        check_finite(params.prior, "prior", "last M-step", point.iteration)
+    params = replace(params, norm_stiffness=jnp.float32(config.final_stiffness))
+    last = next((line for line in reversed(run.history) if line.get("phase") == "em"), {})
+    info = {
+        "config": config.to_toml(),
+        "objects": task.names if config.refit else task.names[: task.train],
+        "images": int(task.there[: objects if config.refit else task.train].sum()),
+        "iterations": point.iteration,
+        "monitors": {k: v for k, v in last.items() if not k.startswith("seconds")},
+    }
+    model = DLN(params, task.shape, config.preset, info)
+    if run.writes:
+        assert run.folder is not None
+        model.save(run.folder / "model.safetensors")
+    return model
+
+
+# ---- Files
+
+
+def _arrays(point: Point) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """A point as what a checkpoint holds."""
+    arrays: dict[str, np.ndarray] = {}
+    structure = describe(point.params.prior, "prior", arrays)
+    rest = {name: getattr(point.params, name) for name in PARAMETERS}
+    rest |= {f"chains.{name}": value for name, value in point.chains.items()}
+    rest |= {"mean": point.mean, "samples": point.samples}
+    arrays |= {name: np.asarray(value) for name, value in rest.items()}
+    return arrays, {
+        "phase": "em",
+        "iteration": point.iteration,
+        "change": point.change,
+        "converged": point.converged,
+        "prior": structure,
+    }
+
+
+PARAMETERS = ("noise_var", "light_mean", "light_precision", "norm_stiffness")
+
+
+def _point(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Point:
+    prior = rebuild(meta["prior"], "prior", arrays)
+    params = Params(prior, *(jnp.asarray(arrays.pop(name)) for name in PARAMETERS))
+    chains = {name.removeprefix("chains."): value for name, value in arrays.items() if name.startswith("chains.")}
+    return Point(
+        meta["iteration"], params, chains, arrays["mean"], arrays["samples"], meta["change"], meta["converged"]
+    )
+
+
+def _save_picture(run: Run, point: Point, task: Task, dreams: np.ndarray) -> None:
+    if not run.writes:
+        return
+    from deep_lambertian.report.pictures import save_png
+    from deep_lambertian.report.training import training_sheet
+
+    assert run.folder is not None
+    photos = np.asarray(task.data.images)[np.arange(len(task.names)), task.brightest].reshape(-1, *task.shape)
+    picture = training_sheet(task.names, photos, *from_rows(point.mean, task.shape), from_rows(dreams, task.shape))
+    save_png(run.folder / "pictures" / f"em-{point.iteration:03}.png", picture)

@@ -1,17 +1,16 @@
 """Finding faces in photos and aligning them: exact transforms, clear errors, and real faces pasted into scenes."""
 
-import io
 import math
 import os
-import re
-import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from scipy import ndimage
 
+from deep_lambertian.benchmarks.find_faces import folds_of, scene
+from deep_lambertian.data import face_detector, face_marks, face_samples
 from deep_lambertian.data.alignment import FRAME, Alignment, Box, resample
 from deep_lambertian.data.find_faces import NoFaceError, SeveralFacesError, detect, find_face, find_faces
 
@@ -233,67 +232,104 @@ def test_resampling_keeps_a_straight_ramp():
     np.testing.assert_allclose(ramp, 0.01 * points[..., 0] + 0.02 * points[..., 1], atol=1e-9)
 
 
+# --- the nets ------------------------------------------------------------------------------------------------------
+
+
+def test_a_way_leads_from_one_frame_to_the_other_and_back():
+    other = Alignment.from_pose((90.0, 55.0), 60.0, -0.4)
+    arrived = face_detector.move(TURNED, face_detector.way_to(TURNED, other))
+    np.testing.assert_allclose(arrived.matrix, other.matrix, atol=1e-9)
+    np.testing.assert_allclose(face_detector.way_to(other, other), 0, atol=1e-9)
+
+
+def test_the_length_of_a_way_is_about_the_displacement():
+    for i in range(4):
+        way = 0.02 * np.eye(4)[i]
+        assert displacement(face_detector.move(TURNED, way), TURNED)[0] == pytest.approx(0.02 * 24, rel=0.2)
+
+
+def test_dense_answers_are_those_of_patches():
+    net = face_detector.bundled().finder
+    image = np.random.default_rng(13).normal(size=(43, 51)).astype(np.float32)
+    dense = net.answers(net.features(image[None])[0])
+    (rows, columns), step = face_detector.FINDER.input, face_detector.STRIDE
+    for i, j in ((0, 0), (2, 1), (4, 7)):
+        patch = image[step * i : step * i + rows, step * j : step * j + columns]
+        np.testing.assert_allclose(net.answers(net.features(patch[None])[0, 0, 0]), dense[i, j], atol=1e-4)
+
+
+def test_contrast_does_not_depend_on_the_strength_of_light():
+    image = ground(14, (60, 50))
+    bright, dim = (face_detector.contrast(factor * image, 40) for factor in (1.0, 0.2))
+    np.testing.assert_allclose(bright, dim, atol=0.02)
+
+
+def test_a_detector_keeps_its_answers_in_a_file(tmp_path):
+    detector = face_detector.bundled()
+    np.savez_compressed(tmp_path / "weights.npz", **detector.to_arrays())
+    again = face_detector.Detector.from_arrays(np.load(tmp_path / "weights.npz"))
+    assert (tmp_path / "weights.npz").stat().st_size < 300_000
+    for one, other in zip(detector.judge.layers, again.judge.layers, strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+
+
 # --- real faces ----------------------------------------------------------------------------------------------------
 
-# Irises and middle of the mouth in the crops of CroppedYale (168×192), as (x, y), checked by eye; and their mean over
-# yaleB11–29. The crops were made by hand, and eyes lie at 0.2 to 0.3 of their height: the frame that a crop of a
-# subject stands for is therefore the one that brings these three points closest to the mean, not the crop's own edge.
-MEAN_MARKS = ((34.33, 45.0), (130.94, 45.72), (84.0, 147.83))
-MARKS = {
-    "yaleB30": ((36, 53), (132, 51), (84, 152)),
-    "yaleB31": ((36, 50), (130, 51), (84, 151)),
-    "yaleB32": ((36, 44), (134, 46), (84, 141)),
-    "yaleB33": ((33, 44), (130, 43), (84, 154)),
-    "yaleB34": ((34, 45), (130, 39), (84, 151)),
-    "yaleB35": ((34, 45), (129, 47), (84, 147)),
-    "yaleB36": ((34, 46), (130, 44), (84, 156)),
-    "yaleB37": ((38, 50), (129, 49), (84, 156)),
-    "yaleB38": ((31, 41), (128, 41), (84, 146)),
-    "yaleB39": ((28, 54), (120, 57), (84, 151)),
-}
+
+def test_one_face_is_found_in_a_portrait():
+    """A picture that comes with scikit-image, of a woman before a flag and a model of a space shuttle."""
+    from skimage.data import astronaut
+
+    photo = astronaut()[40:200, 140:300]
+    face = find_face(photo)
+    eyes_and_mouth = face.to_photo([[4.5, 5.2], [18.3, 5.2], [11.6, 18.1]])
+    np.testing.assert_allclose(eyes_and_mouth, [[66, 59], [105, 60], [84, 101]], atol=5)
 
 
-def yale_images(first: int, last: int, widest: float) -> list[tuple[str, np.ndarray]]:
-    """Crops of subjects first…last whose light stood within `widest` degrees of the camera's axis."""
-    if not (DATA / "CroppedYale.zip").is_file():
-        pytest.skip(f"no CroppedYale.zip in {DATA}")
-    found = []
-    with zipfile.ZipFile(DATA / "CroppedYale.zip") as file:
-        for member in sorted(file.namelist()):
-            match = re.fullmatch(r"CroppedYale/yaleB(\d+)/.*_P00A([+-]\d+)E([+-]\d+)\.pgm", member)
-            if match and first <= int(match[1]) <= last:
-                azimuth, elevation = np.radians([float(match[2]), float(match[3])])
-                if np.degrees(np.arccos(np.cos(azimuth) * np.cos(elevation))) <= widest + 0.01:
-                    picture = Image.open(io.BytesIO(file.read(member)))
-                    found.append((f"yaleB{match[1]}", np.asarray(picture, np.float64) / 255))
-    return found
+@pytest.mark.parametrize("name", ["moon", "clock"])
+def test_no_face_is_found_in_pictures_without_one(name):
+    import skimage.data
+
+    assert find_faces(getattr(skimage.data, name)()[:240, :320]) == []
 
 
-def true_frame(subject: str, pasted: Alignment) -> Alignment:
-    """Where the frame of a subject's face lies in a photo into which its crop was pasted."""
-    mean, here = (np.array(marks) @ [1, 1j] for marks in (MEAN_MARKS, MARKS[subject]))
-    turn = np.vdot(mean - mean.mean(), here - here.mean()) / np.vdot(mean - mean.mean(), mean - mean.mean())
-    middle = here.mean() + turn * (83.5 + 95.5j - mean.mean())
-    x, y = pasted.to_photo([middle.real, middle.imag], (192, 168))
-    return Alignment.from_pose((x, y), pasted.height * abs(turn), pasted.angle + float(np.angle(turn)))
+def test_the_frame_follows_the_reference():
+    """In a mean face that sits two pixels of 24×24 lower in its frame: so does every face in its own."""
+    from skimage.data import astronaut
+
+    photo, mean = astronaut()[40:200, 140:300], face_detector.bundled().mean
+    usual, lower = find_face(photo, mean), find_face(photo, np.roll(mean, 4, axis=0))
+    np.testing.assert_allclose(usual.to_crop(lower.centre) - usual.to_crop(usual.centre), [0, -2], atol=0.5)
+
+
+def real_data(*names: str) -> Path:
+    for name in names:
+        if not (DATA / name).is_file():
+            pytest.skip(f"no {name} in {DATA}")
+    return DATA
 
 
 @pytest.mark.data
-def test_most_real_faces_are_found_and_aligned_within_a_pixel():
-    """Unseen people, lights within 25°, pasted at random: the mean face is of others.
+def test_unseen_people_are_found_and_their_eyes_and_mouth_placed_within_a_pixel():
+    """One fold of `benchmarks.find_faces`: all that knows Yale B is fitted, on fewer images, without these people.
 
-    A guard against getting worse, not a proof of the aim of 95 %, which is not reached: 20 of these 24 when measured.
+    The bundled nets have never seen Yale B. The guards are a little under what the benchmark measures for this fold;
+    docs/data.md says why the crops' own edges are met less often than irises and mouth.
     """
-    training = [image for _, image in yale_images(11, 29, 12)]
-    reference = np.mean([Alignment.from_box((0, 0, 168, 192)).crop(image, (48, 48)) for image in training], axis=0)
-    errors = []
-    for i, (subject, face) in enumerate(yale_images(30, 39, 25)[::8]):
-        rng = np.random.default_rng(i)
-        height, angle = np.exp(rng.uniform(np.log(80), np.log(300))), np.radians(rng.uniform(-15, 15))
-        reach = 0.65 * height
-        centre = (rng.uniform(reach, 640 - reach), rng.uniform(min(reach, 240), max(480 - reach, 241)))
-        pasted = Alignment.from_pose(centre, height, angle)
-        scene = ground(100 + i, kind=("smooth", "noise", "gradient")[i % 3])
-        faces = find_faces(pasted.paste(scene, face, feather=0.05 * (i % 2)), reference)
-        errors.append(min((displacement(f, true_frame(subject, pasted))[0] for f in faces), default=np.inf))
-    assert np.mean(np.array(errors) < 1) >= 0.8
+    crops = face_marks.yale_crops(real_data("CroppedYale.zip"), (1, 2))
+    fold = folds_of(sorted({crop[0] for crop in crops}))[1]
+    training = [crop for crop in crops if crop[0] not in fold][::2]
+    nets = face_detector.bundled()
+    steps = face_marks.fit_steps(nets.judge, face_marks.lay_to_rest(nets.judge, training, copies=1))
+    detector = replace(nets, steps=steps, mean=face_marks.mean_face(training))
+    marks = face_marks.mean_marks([crop[0] for crop in training])
+    strict, marked = [], []
+    for i, (subject, image, _) in enumerate([crop for crop in crops if crop[0] in fold][::6]):
+        photo, frame = scene(np.random.default_rng([50, i]), image, face_samples.TEXTURES[i % 4], (i // 4) % 2 == 0)
+        faces = find_faces(photo, detector.mean, detector)
+        goal = face_marks.marked_frame(subject, frame, marks)
+        strict.append(min((displacement(face, frame)[0] for face in faces), default=np.inf))
+        marked.append(min((displacement(face, goal)[0] for face in faces), default=np.inf))
+    assert np.mean(np.array(strict) < 3) >= 0.95  # found
+    assert np.mean(np.array(marked) <= 1) >= 0.9
+    assert np.mean(np.array(strict) <= 1) >= 0.4

@@ -64,7 +64,7 @@ class Alignment:
 
     @property
     def centre(self) -> np.ndarray:
-        return self.to_photo(np.array([(FRAME[1] - 1) / 2, (FRAME[0] - 1) / 2]))
+        return self.matrix @ [(FRAME[1] - 1) / 2, (FRAME[0] - 1) / 2, 1.0]
 
     @property
     def height(self) -> float:
@@ -210,7 +210,7 @@ STAGES: tuple[Bands, Bands] = ((COARSE_BAND, WIDE_BAND), (WIDE_BAND, Band(0.02, 
 
 def register(grey: np.ndarray, mean: np.ndarray, starts: Sequence[Alignment]) -> list[Alignment]:
     """The similarities near `starts` at which the photo correlates best with the reference, the best first."""
-    photos = _octaves(grey)
+    photos = octaves_of(grey)
     coarse, fine = (reference_features(mean, REFINE, bands) for bands in STAGES)
     faces = [_gauss_newton(photos, coarse, start, STAGES[0]) for start in starts]
     distinct: list[Alignment] = []
@@ -273,7 +273,7 @@ def _gauss_newton(
     return Alignment.from_pose(tuple(centre), start.height * size, start.angle + math.atan2(p[1], 1 + p[0]), best)
 
 
-def _octaves(grey: np.ndarray) -> list[np.ndarray]:
+def octaves_of(grey: np.ndarray) -> list[np.ndarray]:
     """The photo at its size, at half of it, and so on: large faces are read from small photos, which is quick."""
     photos = [grey]
     while min(photos[-1].shape) > 4 * REFINE[0]:
@@ -312,7 +312,7 @@ def weights(size: tuple[int, int]) -> np.ndarray:
 
 def reference_features(mean: np.ndarray, size: Size, bands: Bands) -> np.ndarray:
     margin = size[0] // 3
-    return _features(_framed(mean, size, margin), bands, size[0])[:, margin:-margin, margin:-margin]
+    return _features(framed(mean, size, margin), bands, size[0])[:, margin:-margin, margin:-margin]
 
 
 def _likeness(photos: Sequence[np.ndarray], mean: np.ndarray, face: Alignment) -> float:
@@ -330,7 +330,7 @@ def _likeness(photos: Sequence[np.ndarray], mean: np.ndarray, face: Alignment) -
     total = 0.0
     for describe in (lambda image: _features(image, (FINE_BAND,), rows), lambda image: _edges(image, rows)):
         here = _standardised(describe(patch)[inner], weight)
-        there = _standardised(describe(_framed(mean, REFINE, margin))[inner], weight)
+        there = _standardised(describe(framed(mean, REFINE, margin))[inner], weight)
         total += float(np.mean(_mean(here * there, weight)))
     return total / 2
 
@@ -340,7 +340,7 @@ def _widened(matrix: np.ndarray, margin: int) -> np.ndarray:
     return np.column_stack([matrix[:, :2], matrix[:, 2] - matrix[:, :2] @ [margin, margin]])
 
 
-def _framed(mean: np.ndarray, size: Size, margin: int) -> np.ndarray:
+def framed(mean: np.ndarray, size: Size, margin: int) -> np.ndarray:
     matrix = Alignment.from_box((0, 0, mean.shape[1], mean.shape[0])).matrix_for(size)
     return np.pad(resample(mean, matrix, size), margin, mode="edge")
 

@@ -1,35 +1,42 @@
 """Find the faces of a photo, and align each to the frame that a model was trained on.
 
-Two searches propose places: scikit-image's bundled LBP cascade, which knows heads, and a correlation of the photo with
-the reference face over sizes and rotations, which also finds what the cascade loses (turned faces, tight crops). Every
-proposal is then registered to the reference by Gauss-Newton; its likeness there and the cascade decide if it is a face.
+Where the model's mean face is a face to the nets of `face_detector`, they find, judge and place the faces, together
+with scikit-image's bundled LBP cascade, which proposes places. Where it is something else (another class, a drawing),
+a correlation of the photo with it over sizes and rotations proposes places, Gauss-Newton registers them to it, and
+its likeness there and the cascade decide.
 
-Photos are compared by the band-passed logarithm of their intensities, divided by its local strength: a light from the
-side multiplies intensities by something smooth, which the band-pass removes.
+For the correlation, photos are compared by the band-passed logarithm of their intensities, divided by its local
+strength: a light from the side multiplies intensities by something smooth, which the band-pass removes.
 """
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from scipy import fft, ndimage
 
+from deep_lambertian.data import face_detector
 from deep_lambertian.data.alignment import (
     ASPECT,
+    FRAME,
     SEARCH_BAND,
     Alignment,
     Box,
     checked_photo,
+    framed,
     near,
     normalised,
+    octaves_of,
     reduce,
     reference_features,
     register,
     resample,
     weights,
 )
+from deep_lambertian.data.face_detector import Detector
 
 __all__ = ["Alignment", "Box", "NoFaceError", "SeveralFacesError", "detect", "find_face", "find_faces"]
 
@@ -41,6 +48,7 @@ PROPOSALS = 16  # how many places of either search are registered
 # What makes a face: (likeness to the reference, windows of the cascade that must agree with it). The better the
 # fit, the less the cascade need say. Chosen on scenes with faces of the training subjects and on scenes without a face.
 EVIDENCE = ((0.38, 0), (0.34, 1), (0.30, 3), (0.28, 12))
+ALIKE = 0.7  # a face is this like a mean of others only by being one of them
 CASCADE_PIXELS = 300_000  # photos are reduced to this many pixels for the cascade, whose time grows with them
 FACE_IN_BOX = (0.0, 0.09, 0.99)  # the frame's centre in a box of the cascade, and its height, in heights of the box
 
@@ -66,32 +74,44 @@ def detect(photo: Any) -> list[Box]:
     return _merge(boxes)
 
 
-def find_faces(photo: Any, reference: Any) -> list[Alignment]:
-    """Every face of a photo (H, W) or (H, W, 3), aligned to the mean face (h, w) of the model, the largest first."""
-    grey, mean = _luminance(checked_photo(photo)), _checked_reference(reference)
-    proposals = [_pose_in_box(box) for box in detect(grey)][:PROPOSALS] + _search(grey, mean)
-    found = register(grey, mean, proposals)
-    faces = []
-    for face in sorted(found, key=lambda face: -face.score):
-        if not any(_overlap(face, other) for other in faces) and _is_face(grey, face):
+def find_faces(photo: Any, reference: Any = None, detector: Detector | None = None) -> list[Alignment]:
+    """Every face of a photo (H, W) or (H, W, 3), aligned to the mean face (h, w) of the model, the largest first.
+
+    Without a `reference` the frame is that of CroppedYale. `detector` is the bundled one unless another is given.
+    """
+    detector = detector or face_detector.bundled()
+    grey, mean = _luminance(checked_photo(photo)), _checked_reference(detector.mean if reference is None else reference)
+    way = _way_to_frame(detector, mean)
+    if way is None:
+        found = [face for face in _by_likeness(grey, mean) if _is_face(grey, face)]
+    else:
+        # The cascade knows fewer faces and takes longer than the finder: it is asked where that sees none.
+        found = face_detector.locate(detector, grey) or face_detector.settle(detector, octaves_of(grey), _heads(grey))
+        found = [_to_reference(grey, mean, face, way) for face in found]
+    faces: list[Alignment] = []
+    for face in found:
+        if not any(_overlap(face, other) for other in faces):
             faces.append(face)
     return sorted(faces, key=lambda face: -face.height)
 
 
-def find_face(photo: Any, reference: Any, box: Any = None, align: bool = True) -> Alignment:
-    """The one face of a photo, aligned to the mean face (h, w) of the model.
+def find_face(
+    photo: Any, reference: Any = None, box: Any = None, align: bool = True, detector: Detector | None = None
+) -> Alignment:
+    """The one face of a photo, aligned to the mean face (h, w) of the model, or to the frame of CroppedYale.
 
     `box` (left, top, width, height) says roughly where the face is, where the photo holds several or the search fails.
     With `align=False` nothing is searched: the box is the frame, and without a box the whole photo is.
     """
+    detector = detector or face_detector.bundled()
     array = checked_photo(photo)
-    mean = _checked_reference(reference)
+    mean = _checked_reference(detector.mean if reference is None else reference)
     if not align:
         height, width = array.shape[:2]
         return Alignment.from_box((0, 0, width, height) if box is None else box)
     if box is not None:
-        return _align_in_box(_luminance(array), mean, box)
-    faces = find_faces(array, mean)
+        return _align_in_box(detector, _luminance(array), mean, box)
+    faces = find_faces(array, mean, detector)
     if not faces:
         raise NoFaceError(
             f"expected a photo with one frontal face, found none in {array.shape[1]}×{array.shape[0]} pixels; "
@@ -106,12 +126,53 @@ def find_face(photo: Any, reference: Any, box: Any = None, align: bool = True) -
     return faces[0]
 
 
-def _align_in_box(grey: np.ndarray, mean: np.ndarray, box: Any) -> Alignment:
+def _align_in_box(detector: Detector, grey: np.ndarray, mean: np.ndarray, box: Any) -> Alignment:
     """The best fit around a box that a person has drawn: it is believed, however poor the fit."""
     exact = Alignment.from_box(box)
     height, (x, y) = exact.height, exact.centre
     starts = _search_window(grey, mean, x, y, height)
-    return max(register(grey, mean, starts), key=lambda face: face.score)
+    way = _way_to_frame(detector, mean)
+    if way is not None:
+        faces = face_detector.settle(detector, octaves_of(grey), starts, least=0.0, beside=0.0)
+        close = [face for face in faces if np.hypot(*(face.centre - (x, y))) < 0.5 * height]
+        if close:
+            return _to_reference(grey, mean, close[0], way)
+    return register(grey, mean, starts)[0]
+
+
+@lru_cache(maxsize=8)
+def _cached_way(detector: Detector, mean: bytes, shape: tuple[int, int]) -> np.ndarray | None:
+    size, margin = (192, 168), 64
+    photo = framed(np.frombuffer(mean).reshape(shape), size, margin)
+    frame = Alignment.from_box((margin, margin, size[1], size[0]))
+    faces = face_detector.settle(detector, octaves_of(photo), [frame])
+    if not faces:
+        return None
+    way = face_detector.way_to(faces[0], frame)
+    # Half a pixel is what one face differs from another: a reference so near the nets' own frame is in that frame.
+    return way if np.linalg.norm(way) > 0.5 / FRAME[0] else np.zeros(4)
+
+
+def _way_to_frame(detector: Detector, mean: np.ndarray) -> np.ndarray | None:
+    """From the frame in which the nets place faces to the one of the reference; None where they see no face in it."""
+    return _cached_way(detector, mean.tobytes(), (mean.shape[0], mean.shape[1]))
+
+
+def _to_reference(grey: np.ndarray, mean: np.ndarray, face: Alignment, way: np.ndarray) -> Alignment:
+    """From the nets' frame to the reference's: by its known place or, where the face nearly is it, by registering."""
+    moved = face_detector.move(face, way, face.score)
+    registered = register(grey, mean, [moved])[0]
+    alike = registered.score > ALIKE and near(registered, moved)
+    return replace(registered, score=face.score) if alike else moved
+
+
+def _by_likeness(grey: np.ndarray, mean: np.ndarray) -> list[Alignment]:
+    return register(grey, mean, [*_heads(grey), *_search(grey, mean)])
+
+
+def _heads(grey: np.ndarray) -> list[Alignment]:
+    """What the cascade proposes."""
+    return [_pose_in_box(box) for box in detect(grey)][:PROPOSALS]
 
 
 # --- proposals ---------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """The sampler as a whole: Geweke's joint-distribution test, and a long chain against exact posterior moments."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -7,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base.array import array_stats
+from jax.flatten_util import ravel_pytree
 from scipy.special import logsumexp
 
 from conftest import tiny_grbm
 from deep_lambertian import DLN
-from deep_lambertian.inference import gibbs
+from deep_lambertian.inference import gauge, gibbs
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.lambertian import pack, render
 from deep_lambertian.params import Observation, Params, norm_energy
@@ -70,8 +72,10 @@ def statistics(state: gibbs.State, images: jax.Array) -> np.ndarray:
     return np.concatenate([flat, flat**2, *[m.reshape(CHAINS, -1) for m in mixed], length**2], axis=1)
 
 
-@partial(jax.jit, static_argnames="steps")
-def successive(params: Params, state: gibbs.State, images: jax.Array, key: jax.Array, steps: int, temperature=1.0):
+@partial(jax.jit, static_argnames=("steps", "kernel"))
+def successive(
+    params: Params, state: gibbs.State, images: jax.Array, key: jax.Array, steps: int, kernel: Sampler, temperature=1.0
+):
     """The successive-conditional simulator: latent variables given images by the sampler, images given latents."""
 
     def one(key, state, images):
@@ -79,7 +83,7 @@ def successive(params: Params, state: gibbs.State, images: jax.Array, key: jax.A
             state, images = carry
             sweep_key, image_key = jax.random.split(jax.random.fold_in(key, t))
             data = Observation(images, jnp.ones_like(images))
-            state, _ = gibbs.step(sweep_key, params, data, state, KERNEL, temperature=temperature)
+            state, _ = gibbs.step(sweep_key, params, data, state, kernel, temperature=temperature)
             noise = jnp.sqrt(params.noise_var)[None] * jax.random.normal(image_key, images.shape)
             return state, render(state.albedo, state.normals, state.lights) + noise
 
@@ -88,18 +92,19 @@ def successive(params: Params, state: gibbs.State, images: jax.Array, key: jax.A
     return jax.vmap(one)(jax.random.split(key, CHAINS), state, images)
 
 
-def scores(params: Params, temperature: float = 1.0) -> np.ndarray:
+def scores(params: Params, kernel: Sampler = KERNEL, temperature: float = 1.0) -> np.ndarray:
     """z-scores between prior draws and draws that went through the sampler; chains are independent of each other."""
     rng = np.random.default_rng(0)
     reference = statistics(*draw_prior(params, rng))
     state, images = draw_prior(params, rng)
-    moved = statistics(*successive(params, state, jnp.asarray(images), jax.random.key(1), 30, temperature))
+    moved = statistics(*successive(params, state, jnp.asarray(images), jax.random.key(1), 30, kernel, temperature))
     difference = moved.mean(axis=0) - reference.mean(axis=0)
     return difference / np.sqrt((moved.var(axis=0) + reference.var(axis=0)) / CHAINS)
 
 
-def test_geweke(tiny):
-    z = scores(tiny.params)
+@pytest.mark.parametrize("kernel", [KERNEL, replace(KERNEL, gauge_moves=2)], ids=["paper", "gauge"])
+def test_geweke(tiny, kernel):
+    z = scores(tiny.params, kernel)
     # Bonferroni over all statistics at 1 in 1000.
     assert np.max(np.abs(z)) < 4.3, np.sort(np.abs(z))[-5:]
 
@@ -107,6 +112,21 @@ def test_geweke(tiny):
 def test_geweke_would_notice(tiny):
     """The same test on a sampler that takes the noise to be a third larger than it is."""
     assert np.max(np.abs(scores(tiny.params, temperature=1.33))) > 6
+
+
+def test_gauge_moves_leave_the_images_and_know_their_jacobian():
+    rng = np.random.default_rng(4)
+    change = jnp.asarray(rng.normal(0, 0.4, (3, 3)), jnp.float32)
+    latent = [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((2,), (3, 2), (4, 3))]
+    *moved, jacobian = gauge.transform(change, *latent)
+    np.testing.assert_allclose(render(*moved), render(*latent), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(moved[1], axis=0), np.linalg.norm(latent[1], axis=0), rtol=1e-5)
+    *back, _ = gauge.transform(-change, *moved)
+    for old, new in zip(latent, back, strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-3, atol=1e-4)
+    flat, unflatten = ravel_pytree(tuple(latent))
+    matrix = jax.jacobian(lambda x: ravel_pytree(gauge.transform(change, *unflatten(x))[:3])[0])(flat)
+    assert float(jacobian) == pytest.approx(np.linalg.slogdet(np.asarray(matrix, np.float64))[1], abs=1e-3)
 
 
 def test_long_chain_has_the_exact_posterior_moments():

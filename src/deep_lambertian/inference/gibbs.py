@@ -13,6 +13,7 @@ from deep_lambertian.inference.conditionals import (
     normals_conditional,
     solve_lower_t,
 )
+from deep_lambertian.inference.gauge import gauge_move
 from deep_lambertian.inference.hmc import hmc
 from deep_lambertian.inference.sampler import Block, Sampler, ShadowWeights
 from deep_lambertian.lambertian import pack, render, scale_normals, shading, unpack
@@ -102,12 +103,16 @@ def step(
 
     `temperature` multiplies the noise variance; `adapt_rate` is how fast log step sizes follow the acceptance.
     """
-    hidden_key, albedo_key, light_key, normals_key = draws.split(key, 4)
+    hidden_key, albedo_key, light_key, normals_key, gauge_key = draws.split(key, 5)
     prior, noise_var = params.prior, params.noise_var * temperature
     albedo, normals, lights, hidden = state.albedo, state.normals, state.lights, state.hidden
     images, weights = data.images, data.weights
     if sampler.shadow is not None:
         weights = shadow_weights(sampler.shadow, images, render(albedo, normals, lights), weights)
+
+    if not clamped:  # a known block fixes the gauge
+        for move in range(sampler.gauge_moves):
+            albedo, normals, lights = gauge_move(draws.fold_in(gauge_key, move), params, albedo, normals, lights)
 
     if "hidden" not in clamped:
         surface = pack(albedo, normals)

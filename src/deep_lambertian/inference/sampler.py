@@ -29,7 +29,7 @@ class Sampler:
     `leapfrogs` steps in every sweep. With a `target_acceptance`, each pixel's step size adapts to it in the burn-in.
     `hidden="mean"` replaces draws of the hidden units by their means. `anneal` multiplies the noise variance at the
     first sweep and falls geometrically to 1 at the end of the burn-in. `start` is the visible biases as they are,
-    or with their normals brought to unit length.
+    or with their normals brought to unit length. `gauge_moves` are proposed in every sweep (see `gauge`).
     """
 
     iterations: int = 50
@@ -43,6 +43,7 @@ class Sampler:
     shadow: ShadowWeights | None = None
     anneal: float = 1.0
     start: Literal["bias", "sphere"] = "bias"
+    gauge_moves: int = 0
 
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in ("iterations", "leapfrogs", "epochs")}
@@ -82,7 +83,8 @@ class Sampler:
 
 PRESETS: dict[str, Sampler] = {
     "paper": Sampler(),
-    # Longer chains of shorter trajectories: the average of many sweeps matters more than the HMC's step.
+    # Longer chains of shorter trajectories: the average of many sweeps matters more than the HMC's step. Shadows cost
+    # most of all where they are taken for shape. A start at a high temperature lets the prior have its say first.
     "best": Sampler(
         iterations=400,
         burn_in=150,
@@ -90,6 +92,8 @@ PRESETS: dict[str, Sampler] = {
         leapfrogs=7,
         epochs=3,
         target_acceptance=0.8,
+        shadow=ShadowWeights(),
+        anneal=100.0,
         start="sphere",
     ),
     "quick": Sampler(iterations=60, burn_in=20, step_size=0.03, leapfrogs=7, epochs=2, start="sphere"),

@@ -20,8 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from jax.sharding import Mesh, PartitionSpec
 
 from deep_lambertian import draws
+from deep_lambertian.distributed import gather, place
 from deep_lambertian.priors.grbm import GRBM
 from deep_lambertian.priors.rbm import BinaryRBM
 from deep_lambertian.progress import track
@@ -541,9 +543,37 @@ _monitor = jax.jit(monitor, static_argnames="sample_steps")
 def epoch(
     state: State, data: jax.Array, config: CD, *, held_out: jax.Array | None = None, weights: jax.Array | None = None
 ) -> tuple[State, Monitors]:
-    """One epoch and its monitors; nothing waits for the device."""
+    """One epoch and its monitors; with several devices or processes, each takes its rows of every minibatch."""
     weights = jnp.ones(data.shape[0]) if weights is None else weights
-    return look(learn_compiled(state, data, weights, config.rates, config.plan(data.shape[0])), data, config, held_out)
+    return look(_learn_everywhere(state, data, weights, config), data, config, held_out)
+
+
+def _learn_everywhere(state: State, data: jax.Array, weights: jax.Array, config: CD) -> State:
+    plan, devices = config.plan(data.shape[0]), jax.devices()
+    rates, chains = config.rates, state.chains.shape[0]
+    if len(devices) == 1 or (plan.persistent and chains % len(devices)):  # particles must share out evenly
+        return learn_compiled(state, data, weights, rates, plan)
+    mesh = Mesh(np.array(devices), ("rows",))
+    everywhere = place((state, data, weights, rates), mesh, PartitionSpec())
+    if plan.persistent:
+        shared = place(state.chains, mesh, PartitionSpec("rows"))
+        everywhere = (replace(everywhere[0], chains=shared), *everywhere[1:])
+    learned = _learn_shared(*everywhere, plan=plan, mesh=mesh)
+    return learned if jax.process_count() == 1 else jax.tree.map(jnp.asarray, gather(learned))
+
+
+@partial(jax.jit, static_argnames=("plan", "mesh"))
+def _learn_shared(state: State, data: jax.Array, weights: jax.Array, rates: Rates, plan: Plan, mesh: Mesh) -> State:
+    alike = PartitionSpec()
+    specs = replace(jax.tree.map(lambda _: alike, state), chains=PartitionSpec("rows") if plan.persistent else alike)
+    run = jax.shard_map(
+        partial(learn, plan=plan, axis_name="rows"),
+        mesh=mesh,
+        in_specs=(specs, alike, alike, alike),
+        out_specs=specs,
+        check_vma=False,
+    )
+    return run(state, data, weights, rates)
 
 
 def look(state: State, data: jax.Array, config: CD, held_out: jax.Array | None = None) -> tuple[State, Monitors]:
@@ -590,16 +620,16 @@ def fit(
     data, held_out, weights = _check(rbm, data, held_out, weights, config)
     state = start(rbm, data, config, draws.make_key(0) if key is None else key, weights)
     state, monitors = look(state, data, config, held_out)
-    history = [_read(monitors)]
+    history = [read(monitors)]
     for _ in track(range(config.epochs), "contrastive divergence", progress):
         state, monitors = epoch(state, data, config, held_out=held_out, weights=weights)
-        history.append(_read(monitors))
+        history.append(read(monitors))
         if finished(state, config):
             break
     return parameters(state, best=config.patience is not None), history
 
 
-def _read(monitors: Monitors) -> dict[str, float]:
+def read(monitors: Monitors) -> dict[str, float]:
     """The monitors as numbers, once they are there; an error where learning has run away."""
     values = jax.device_get(monitors)
     bad = [name for name, finite in values.pop("finite").items() if not finite]

@@ -62,7 +62,7 @@ def learn_net(
             if cd.finished(state, config):
                 break
             state, monitors = cd.epoch(state, seen, config, held_out=unseen)
-            history.append({"layer": float(number), **cd._read(monitors)})
+            history.append({"layer": float(number), **cd.read(monitors)})
             if after_epoch is not None:
                 after_epoch(Stage(tuple(done), state), history[-1])
         done.append(cd.parameters(state, best=config.patience is not None and unseen is not None))

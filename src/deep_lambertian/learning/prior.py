@@ -19,9 +19,9 @@ from deep_lambertian.priors import DBN, GRBM, Gaussian, Product
 def start_prior(config: Config, shape: Shape, albedo: DBN | None = None) -> Any:
     """What is believed before the first E-step: about the common start, plainly.
 
-    A random start has its hidden units from the first, with weights ~ N(0, 0.01²) and σ² = 1 in units of the spread that
-    is expected of albedo and normals, and the `albedo` net that has been learned from faces, if any (steps 1 and 2 of
-    Algorithm 1). With σ² = 1 as it stands, the first E-step forgets the start that all objects share.
+    A random start has its hidden units from the first, with weights ~ N(0, 0.01²) and σ² = 1 in units of the spread
+    that is expected of albedo and normals, and the `albedo` net that has been learned from faces, if any (steps 1 and 2
+    of Algorithm 1). With σ² = 1 as it stands, the first E-step forgets the start that all objects share.
     """
     pixels = shape[0] * shape[1]
     centre = np.concatenate([np.full(pixels, config.albedo_start), dome(shape).ravel()])

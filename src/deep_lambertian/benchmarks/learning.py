@@ -1,7 +1,13 @@
-"""How fast learning is: contrastive divergence against the machine's matrix product and against scikit-learn."""
+"""How fast learning is: contrastive divergence against the machine's matrix product and scikit-learn, and EM."""
 
+import json
+import socket
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -9,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep_lambertian import draws
+from deep_lambertian.benchmarks.timing import exponent
 from deep_lambertian.learning import cd
 
 Figures = dict[str, float]
@@ -116,3 +123,80 @@ def against_sklearn(
         "cd.speedup_over_sklearn_double": times["theirs_double"] / times["ours"],
         "cd.speedup_over_sklearn_partial_fit": times["theirs_public"] / times["ours"],
     }
+
+
+def em_times(
+    objects: int = 28, images: int = 12, size: int = 24, hidden: int = 1000, seed: int = 0
+) -> dict[str, float]:
+    """Seconds of the E-step and the M-step of an iteration of EM that compiles nothing any more."""
+    from deep_lambertian.data import make_faces
+    from deep_lambertian.learning.config import Config
+    from deep_lambertian.learning.train import iterate, prepare, start_point
+
+    config = Config.of_preset("paper").override(
+        seed=seed, albedo_hidden=(hidden, hidden // 4), normals_hidden=(hidden, hidden // 10), iterations=2
+    )
+    task = prepare(make_faces(objects, images=images, size=size, seed=seed), config)
+    point = start_point(task, config, None)
+    point, *_ = iterate(point, task, config)
+    _, monitors, _ = iterate(point, task, config)
+    return {"e_step": monitors["seconds_e_step"], "m_step": monitors["seconds_m_step"]}
+
+
+def em_growth(what: str, sizes: list[int], seed: int, base: dict[str, int]) -> Figures:
+    """Seconds of both steps as one of their sizes grows, and the powers by which they do."""
+    found = [em_times(**(base | {what: size}), seed=seed) for size in sizes]
+    counts = [size**2 for size in sizes] if what == "size" else sizes
+    name = "pixels" if what == "size" else what
+    figures = {
+        f"em.{step}_s.{name}.{count}": times[step]
+        for count, times in zip(counts, found, strict=True)
+        for step in ("e_step", "m_step")
+    }
+    for step in ("e_step", "m_step"):
+        seconds = [max(times[step], 1e-3) for times in found]
+        figures[f"em.{step}_exponent.{name}"] = exponent(counts, seconds, len(counts))
+    return figures
+
+
+def processes(seed: int, objects: int = 28) -> Figures:
+    """An iteration of EM in one process, and shared between two on the same machine."""
+    figures: Figures = {}
+    for count in (1, 2):
+        with tempfile.TemporaryDirectory() as folder, socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{probe.getsockname()[1]}"
+            probe.close()
+            words = [sys.executable, "-m", "deep_lambertian.cli", "train", "synthetic", "--preset", "paper", "--quiet"]
+            words += ["--objects", f"face00000..face{objects - 1:05}", "--set", "iterations=2", "--out", folder]
+            words += ["--seed", str(seed)]
+            if count > 1:
+                words += ["--coordinator", address, "--processes", str(count), "--process-id"]
+            started = [
+                subprocess.Popen(
+                    words + ([str(i)] if count > 1 else []), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                )
+                for i in range(count)
+            ]
+            if any([process.wait() for process in started]):
+                raise OSError(f"training in {count} processes failed")
+            last = json.loads((Path(folder) / "log.jsonl").read_text().splitlines()[-1])
+            figures[f"processes.{count}.e_step_s"] = last["seconds_e_step"]
+            figures[f"processes.{count}.m_step_s"] = last["seconds_m_step"]
+    return figures
+
+
+def run(quick: bool = False, seed: int = 0) -> Iterator[tuple[str, Figures]]:
+    """Yield one group of figures after the other, as they are measured."""
+    seconds = 1.0 if quick else 10.0
+    yield "contrastive divergence", cd_throughput(seed=seed, seconds=seconds)
+    yield "scikit-learn", against_sklearn(seed=seed, seconds=seconds)
+    base = {"objects": 6, "images": 4, "size": 12, "hidden": 40} if quick else {}
+    yield "EM", {f"em.{step}_s": value for step, value in em_times(**base, seed=seed).items()}
+    sizes = {"objects": [7, 14, 28], "images": [6, 12, 24], "size": [16, 24, 32], "hidden": [400, 800, 1600]}
+    if quick:
+        sizes = {"objects": [6, 8]}
+    for what, values in sizes.items():
+        yield f"EM, growth with {what}", em_growth(what, values, seed, base)
+    if not quick:
+        yield "processes", processes(seed)

@@ -1,7 +1,9 @@
 """Measure the speed and memory of this package on this machine.
 
 inference: HMC for the normals against blackjax, whole inference at the paper's sizes, how time grows with pixels,
-images and objects, and memory. Takes some minutes; --quick is a smoke run at small sizes.
+images and objects, and memory. learning: contrastive divergence against the machine's own matrix product and against
+scikit-learn, the two steps of EM, how they grow, and two processes against one. Each takes some minutes; --quick is a
+smoke run at small sizes.
 """
 
 import argparse
@@ -11,7 +13,7 @@ EXAMPLE = "example: dln bench inference --json > inference.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=["inference"], help="what to measure")
+    parser.add_argument("what", choices=["inference", "learning"], help="what to measure")
     parser.add_argument("--quick", action="store_true", help="small sizes and few repeats")
 
 
@@ -21,12 +23,14 @@ def run(options: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from deep_lambertian.benchmarks import inference
+    from deep_lambertian.benchmarks import inference, learning
 
     figures: dict[str, float] = {}
     progress = Console(stderr=True, quiet=options.quiet)
     with progress.status("measuring …"):
-        for group, found in inference.run(quick=options.quick, seed=options.seed):
+        for group, found in (learning if options.what == "learning" else inference).run(
+            quick=options.quick, seed=options.seed
+        ):
             progress.print(f"measured: {group}")
             figures |= found
     if options.json:

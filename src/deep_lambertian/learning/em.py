@@ -86,7 +86,7 @@ def e_step(
         seed=seed_of(config.seed, "e-step", iteration),
         clamped=frozenset(["lights"]) if config.known_lights else frozenset(),
         given=jax.tree.map(jnp.asarray, chains),
-        keep=config.keep,
+        keep=min(config.keep, sampler.iterations - sampler.burn_in),  # a slot for each sweep at most
     )
     kept = {name: jnp.asarray(value[:, 0]) for name, value in carry.kept.items()}
     state = jax.tree.map(lambda x: np.asarray(x[:, 0]), carry.state)

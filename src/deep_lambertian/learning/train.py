@@ -106,10 +106,7 @@ def train(
             point = _point(*found)
         else:
             albedo = _pretrain(photos, config, run, found, record, progress) if photos is not None else None
-            params = em.start_params(start_prior(config, task.shape, albedo), config, task.data.images.shape[2])
-            chains = em.start_chains(params, config, len(task.names), task.shape, task.lights)
-            size = 4 * task.data.images.shape[2]
-            point = Point(0, params, chains, np.zeros((len(task.names), size)), np.zeros((len(task.names), 0, size)))
+            point = start_point(task, config, albedo)
         left = range(point.iteration, config.iterations)
         for _ in track(left, "EM", progress and distributed.is_first()):
             if point.converged:
@@ -226,6 +223,14 @@ def _pretrain(
 
 
 # ---- EM
+
+
+def start_point(task: Task, config: Config, albedo: DBN | None) -> Point:
+    """Where EM starts; `albedo` is what has been learned from faces, if anything."""
+    objects, pixels = len(task.names), task.data.images.shape[2]
+    params = em.start_params(start_prior(config, task.shape, albedo), config, pixels)
+    chains = em.start_chains(params, config, objects, task.shape, task.lights)
+    return Point(0, params, chains, np.zeros((objects, 4 * pixels)), np.zeros((objects, 0, 4 * pixels)))
 
 
 def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, np.ndarray]:

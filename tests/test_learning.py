@@ -1,0 +1,484 @@
+"""Learning: the covariance start, Algorithm 1, its settings, and what happens when it is stopped."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import deep_lambertian as dl
+from deep_lambertian import Config
+from deep_lambertian.data import Dataset, make_faces
+from deep_lambertian.learning import checkpoint, em
+from deep_lambertian.learning import train as training
+from deep_lambertian.learning.config import PRESETS
+from deep_lambertian.learning.covariance import (
+    CovarianceOptions,
+    _largest,
+    local_covariance,
+    principal,
+    to_gaussian,
+    to_grbm,
+)
+from deep_lambertian.learning.surfaces import augment, dome, from_rows, to_rows
+from deep_lambertian.params import Observation
+from deep_lambertian.priors.generate import generate
+
+ENVIRONMENT = os.environ | {
+    "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.3",
+}
+SMALL = {
+    "iterations": 3,
+    "gaussian_iterations": 1,
+    "tolerance": 0.0,
+    "e_step.iterations": 8,
+    "e_step.burn_in": 4,
+    "e_step.leapfrogs": 3,
+    "e_step.epochs": 1,
+    "covariance.directions": 20,
+}
+NET = {
+    "iterations": 2,
+    "albedo_hidden": [12, 6],
+    "normals_hidden": [14, 5],
+    "e_step.iterations": 8,
+    "e_step.burn_in": 4,
+    "e_step.leapfrogs": 3,
+    "e_step.epochs": 1,
+    "cd.epochs": 2,
+    "pretrain.epochs": 2,
+}
+
+
+@lru_cache
+def faces(count: int = 8, images: int = 4, size: int = 12) -> Dataset:
+    return make_faces(count, images=images, size=size, seed=3)
+
+
+def small() -> Config:
+    return Config.of_preset("quick").override(**SMALL)
+
+
+def net() -> Config:
+    return Config.of_preset("paper").override(**NET)
+
+
+# ---- The covariance start
+
+
+def correlated(rows: int = 4000, seed: int = 0) -> np.ndarray:
+    """Samples of 12 elements (3 × 4 pixels) with one strong direction and one of half its variance."""
+    rng = np.random.default_rng(seed)
+    directions = np.linalg.qr(rng.normal(size=(12, 2)))[0] * [1.0, 0.7]
+    return 0.5 + rng.normal(size=(rows, 2)) @ directions.T + 0.1 * rng.normal(size=(rows, 12))
+
+
+PLAIN = CovarianceOptions(reach=None, shrinkage=1e-6, noise_share=0.3, least=1.2)
+
+
+def test_a_gaussian_of_all_directions_has_the_covariance():
+    data = correlated()
+    found = principal(data, (3, 4), replace(PLAIN, least=1 + 1e-9))
+    gaussian = to_gaussian(found)
+    full = np.asarray(gaussian.factors @ gaussian.factors.T) + np.diag(gaussian.variance)
+    whole = local_covariance(data, (3, 4), PLAIN)
+    along = found.vectors * np.sqrt(found.variance)[:, None]
+    along /= np.linalg.norm(along, axis=0)
+    # Exactly the variance of the data along each direction, in units of σ.
+    scale = 1 / np.sqrt(found.variance)
+    wanted = found.vectors.T @ (scale[:, None] * whole * scale) @ found.vectors
+    np.testing.assert_allclose(found.vectors.T @ (scale[:, None] * full * scale) @ found.vectors, wanted, atol=0.02)
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_thermometer_units_give_mean_and_covariance(weight):
+    """The GRBM's own samples, from long chains, against the Gaussian they imitate."""
+    data = correlated()
+    found = principal(data, (3, 4), PLAIN)
+    grbm, gaussian = to_grbm(found, weight), to_gaussian(found)
+    drawn = generate(grbm, steps=600, chains=256, thin=5)
+    mean = drawn.mean.mean(axis=0)
+    error = drawn.mean.std(axis=0) / np.sqrt(len(drawn.mean))
+    assert np.all(np.abs(mean - found.mean) < 5 * error + 0.02)
+    variance = (drawn.std**2).mean(axis=0) + drawn.mean.var(axis=0)
+    wanted = np.asarray(gaussian.variance + jnp.sum(gaussian.factors**2, axis=1))
+    np.testing.assert_allclose(variance, wanted, rtol=0.25)
+    # At the mean, which is where chains start, the visible biases are and all units are more off than on.
+    np.testing.assert_allclose(grbm.bias, found.mean, rtol=1e-5)
+    assert np.all(np.asarray(grbm.mean_hidden(jnp.asarray(found.mean, jnp.float32))) < 0.5)
+
+
+def test_far_pixels_are_made_independent_and_variances_stay():
+    data = np.random.default_rng(1).normal(size=(6, 4 * 100))  # few samples: chance correlations everywhere
+    kept = local_covariance(data, (10, 10), CovarianceOptions(reach=0.1, shrinkage=0.3))
+    np.testing.assert_allclose(np.diag(kept), data.var(axis=0), rtol=1e-4)
+    corners = kept.reshape(4, 100, 4, 100)[:, 0, :, 99]
+    assert np.all(np.abs(corners) < 1e-6)
+    plain = np.cov(data, rowvar=False, bias=True)
+    near = kept.reshape(4, 100, 4, 100)[0, 0, 1, 0]  # two components of one pixel: only shrunk
+    assert near == pytest.approx(0.7 * plain[0, 100], rel=1e-4)
+
+
+def test_large_matrices_find_the_same_directions(monkeypatch):
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.normal(size=(300, 300)))[0]
+    matrix = ((basis * np.geomspace(50, 0.01, 300)) @ basis.T).astype(np.float32)
+    exact = _largest(matrix.copy(), 10, 0)
+    monkeypatch.setattr("deep_lambertian.learning.covariance.EXACT", 10)
+    values, vectors = _largest(matrix, 10, 0)
+    np.testing.assert_allclose(values, exact[0], rtol=1e-3)
+    np.testing.assert_allclose(np.abs(np.sum(vectors * exact[1], axis=0)), 1, atol=1e-2)
+
+
+# ---- Surfaces
+
+
+def test_rows_and_surfaces_are_the_same_thing():
+    rng = np.random.default_rng(0)
+    albedo, normals = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 3, 4, 3))
+    back = from_rows(to_rows(albedo, normals), (3, 4))
+    np.testing.assert_allclose(back[0], albedo, rtol=1e-6)
+    np.testing.assert_allclose(back[1], normals, rtol=1e-6)
+
+
+def test_the_dome_faces_out_on_all_sides():
+    x, y, z = dome((6, 8)).reshape(3, 6, 8)
+    assert np.all(x[:, 0] < 0)
+    assert np.all(x[:, -1] > 0)
+    assert np.all(y[0] > 0)  # the top row looks up
+    assert np.all(z > 0)
+
+
+def test_augmentation_mirrors_and_moves():
+    rows = to_rows(np.arange(12.0).reshape(1, 3, 4), np.ones((1, 3, 4, 3)))
+    more = augment(rows, (3, 4), copies=4, shift=1, mirrored=True, seed=0)
+    assert more.shape == (8, 48)
+    albedo, normals = from_rows(more, (3, 4))
+    np.testing.assert_allclose(albedo[4:], albedo[:4, :, ::-1])
+    assert np.all(normals[:4, ..., 0] == 1)
+    assert np.all(normals[4:, ..., 0] == -1)
+
+
+# ---- Settings
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_settings_survive_toml(name):
+    config = Config.of_preset(name)
+    assert config.preset == name
+    assert Config.from_toml(config.to_toml()) == config
+
+
+def test_a_few_settings_are_enough():
+    config = Config.from_toml('preset = "paper"\nlight_start = [0, 0, 1]\n[cd]\nepochs = 3\n')
+    assert config == Config.of_preset("paper").override(**{"light_start": (0.0, 0.0, 1.0), "cd.epochs": 3})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("iteratons = 3", "no setting 'iteratons'; did you mean 'iterations'"),
+        ("[cd]\nlearning_rat = 0.1", "no setting 'cd.learning_rat'; did you mean 'learning_rate'"),
+        ('iterations = "many"', "expected int for 'iterations', got 'many'"),
+        ("mirror = 1", "expected bool for 'mirror', got 1"),
+        ("upper = [1.5]", "expected 'upper' like"),
+        ('prior = "both"', "prior: expected one of"),
+        ("iterations = 0", "iterations: expected at least 1, got 0"),
+        ('preset = "bst"', "did you mean 'best'"),
+        ("e_step = 3", "expected Sampler for 'e_step', got 3"),
+        ("seed = {a = 1}", "expected a value for 'seed', got a table"),
+        ("= 3", "expected TOML"),
+    ],
+)
+def test_bad_settings_are_explained(text, message):
+    with pytest.raises(ValueError, match=message):
+        Config.from_toml(text)
+
+
+# ---- Maximum likelihood
+
+
+def test_the_m_step_finds_noise_and_lights_by_maximum_likelihood():
+    """Sums at the true surfaces and lights: the estimates are those of the textbook."""
+    rng = np.random.default_rng(0)
+    objects, images, pixels, noise = 30, 20, 9, np.linspace(0.02, 0.2, 9)
+    albedo, normals = rng.uniform(0.3, 1, (objects, 1, pixels)), rng.normal(size=(objects, 1, 3, pixels))
+    lights = rng.multivariate_normal([0.1, 0.2, 0.8], np.diag([0.3, 0.2, 0.1]), (objects, 1, images))
+    clean = albedo[:, 0, None] * np.einsum("spc,scv->spv", lights[:, 0], normals[:, 0])
+    weights = (rng.random((objects, images, pixels)) < 0.8).astype(np.float32)
+    seen = np.where(weights > 0, clean + noise * rng.normal(size=clean.shape), 99).astype(np.float32)
+    there = np.ones((objects, images), np.float32)
+    there[0, 5:] = 0  # images that are not there have no say in the lights
+    lights[0, :, 5:] = 50
+    weights[0, 5:] = 0
+    kept = {k: jnp.asarray(v, jnp.float32) for k, v in (("albedo", albedo), ("normals", normals), ("lights", lights))}
+    config = Config(noise_floor=1e-3)
+    sampler = replace(config.e_step, shadow=None)
+    stats = em.sums(Observation(jnp.asarray(seen), jnp.asarray(weights)), jnp.asarray(there), kept, sampler)
+    start = em.start_params(dl.Gaussian.diagonal(jnp.zeros(36), jnp.ones(36)), config, pixels)
+    found = em.m_step(start, stats, config)
+    error = noise**2 * np.sqrt(2 / weights.sum(axis=(0, 1)))
+    above = noise**2 > 1e-3
+    assert np.all(np.abs(np.asarray(found.noise_var) - noise**2)[above] < 4 * error[above])
+    assert np.all(np.asarray(found.noise_var) >= np.float32(1e-3))
+    true = lights[:, 0][there > 0]
+    np.testing.assert_allclose(found.light_mean, true.mean(axis=0), atol=1e-4)
+    covariance = np.linalg.inv(np.asarray(found.light_precision, np.float64))
+    np.testing.assert_allclose(covariance, np.cov(true.T, bias=True), atol=1e-4)
+
+
+def test_lights_that_are_all_alike_still_have_a_proper_prior():
+    config = Config(light_floor=1e-3)
+    start = em.start_params(dl.Gaussian.diagonal(jnp.zeros(8), jnp.ones(8)), config, 2)
+    light = np.array([0.0, 0.0, 1.0])
+    stats = em.Stats(np.zeros(2), np.zeros(2), 10.0, 10 * light, 10 * np.outer(light, light))
+    found = em.m_step(start, stats, config)
+    found.validate()
+    assert np.linalg.eigvalsh(found.light_precision)[-1] <= 1001
+
+
+# ---- Training
+
+
+def test_training_learns_and_leaves_a_record(tmp_path):
+    model = dl.train(faces(), small(), out=tmp_path / "run", tensorboard=True)
+    saved = dl.load_model(tmp_path / "run" / "model.safetensors")
+    assert saved.shape == (12, 12)
+    assert saved.info["objects"] == model.info["objects"]
+    assert Config.from_toml(saved.info["config"]) == small()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [line["iteration"] for line in lines] == [1, 2, 3]
+    wanted = {"noise", "drift_deg", "one_image_deg", "sample_mean_deg", "light_deg", "layer1.dead", "acceptance"}
+    assert wanted <= set(lines[-1])
+    assert lines[-1]["checked_on"] == "held-out objects"
+    assert all(np.isfinite(v) for line in lines for v in line.values() if isinstance(v, float))
+    assert lines[-1]["noise"] < lines[0]["noise"]
+    assert len(list((tmp_path / "run" / "pictures").glob("em-*.png"))) == 3
+    assert list((tmp_path / "run").glob("events.out.tfevents.*"))
+    post = saved.infer(faces().images[0, 0], iterations=20)
+    assert post.normals.shape == (12, 12, 3)
+
+
+def interrupted(config: Config, out: Path, steps: int, photos=None) -> None:
+    """A training that is cut short after some steps, each with its checkpoint."""
+
+    class Stop(Exception):
+        pass
+
+    count = 0
+
+    def on_step(_):
+        nonlocal count
+        count += 1
+        if count > steps:
+            raise Stop
+
+    with pytest.raises(Stop):
+        dl.train(faces(), config, out=out, faces=photos, on_step=on_step)
+
+
+@pytest.mark.parametrize("kind", ["joint", "net"])
+def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(tmp_path, kind):
+    """Stopped after every one of its steps, in pretraining (4 of them, of two layers) and in EM."""
+    config = small() if kind == "joint" else net()
+    photos = None if kind == "joint" else faces(40).images[:, 0]
+    dl.train(faces(), config, out=tmp_path / "whole", faces=photos)
+    for step in (1, 2) if kind == "joint" else (1, 3, 5):
+        interrupted(config, tmp_path / str(step), step, photos)
+        dl.train(faces(), config, out=tmp_path / str(step), faces=photos)
+        for name in ("model.safetensors", "config.toml"):
+            assert (tmp_path / str(step) / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (step, name)
+        logs = [(tmp_path / run / "log.jsonl").read_text().splitlines() for run in (str(step), "whole")]
+        steps = [[json.loads(line).get("iteration") for line in log] for log in logs]
+        assert steps[0] == steps[1]
+
+
+COMMAND = ["train", "synthetic", "--size", "12", "--objects", "face00000..face00007", "--preset", "quick"]
+
+
+def command(out: Path, settings=SMALL) -> list[str]:
+    chosen = [f"{name}={json.dumps(value)}" for name, value in settings.items()]
+    return [sys.executable, "-m", "deep_lambertian.cli", *COMMAND, "--out", str(out)] + [
+        word for setting in chosen for word in ("--set", setting)
+    ]
+
+
+def test_after_kill_9_the_same_bytes(tmp_path):
+    """A real process, killed without warning in the middle of its second iteration."""
+    everything = make_faces(size=12)
+    dl.train(everything.objects(everything.names[:8]), small(), out=tmp_path / "whole")
+    victim = subprocess.Popen(command(tmp_path / "killed"), env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+    checkpoints = tmp_path / "killed" / "checkpoints"
+    deadline = time.monotonic() + 120
+    while not checkpoint.listed(checkpoints) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    assert checkpoint.listed(checkpoints)
+    again = subprocess.run(command(tmp_path / "killed"), env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    whole, killed = (tmp_path / run / "model.safetensors" for run in ("whole", "killed"))
+    assert killed.read_bytes() == whole.read_bytes()
+
+
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
+    dl.train(faces(), small(), out=tmp_path / "whole")
+    written = 0
+    honest = os.fsync
+
+    def fsync(handle):
+        nonlocal written
+        written += "checkpoints" in str(Path(f"/proc/self/fd/{handle}").readlink())
+        if written == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        honest(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(OSError, match=r"could not be written \(No space left on device\); those that were written"):
+        dl.train(faces(), small(), out=tmp_path / "run")
+    monkeypatch.undo()
+    assert [p.name for p in (tmp_path / "run" / "checkpoints").iterdir()] == ["step-000001.safetensors"]
+    dl.train(faces(), small(), out=tmp_path / "run")
+    assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+
+
+def test_checkpoints_rotate_and_damaged_ones_are_passed_over(tmp_path):
+    for step in range(1, 6):
+        checkpoint.save(tmp_path, step, {"x": np.full(3, step)}, {"step": step})
+    assert [p.name for p in checkpoint.listed(tmp_path)] == [f"step-{s:06}.safetensors" for s in (3, 4, 5)]
+    newest = tmp_path / "step-000005.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-5])
+    with pytest.warns(UserWarning, match="a damaged checkpoint is passed over"):
+        found = checkpoint.latest(tmp_path)
+    assert found is not None
+    assert found[1] == {"step": 4}
+    np.testing.assert_array_equal(found[0]["x"], 4)
+
+
+def test_a_run_is_resumed_only_with_its_own_data_and_settings(tmp_path):
+    interrupted(small(), tmp_path, 1)
+    with pytest.raises(ValueError, match=r"started with 8 objects of up to 4 images, 12×12 .* got 9 objects"):
+        dl.train(faces(9), small(), out=tmp_path)
+    with pytest.raises(ValueError, match=r"other settings: noise_floor = 0.01 \(was noise_floor = 0.0005\)"):
+        dl.train(faces(), small().override(noise_floor=0.01), out=tmp_path)
+    dl.train(faces(), small().override(noise_floor=0.01), out=tmp_path, restart=True)
+
+
+def one_image_only() -> Dataset:
+    chosen = np.ones((8, 4), bool)
+    chosen[2, 1:] = False
+    return faces().keep(chosen)
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "photos", "message"),
+    [
+        (lambda: faces().objects([0, 1]), {}, None, "at least 3 objects, .* got 2"),
+        (one_image_only, {}, None, "at least two images of each object, .* got one of face00002"),
+        (lambda: replace(faces(), lights=None), {"known_lights": True}, None, "light of all 32 images, got that of 0"),
+        (faces, {}, np.zeros((5, 12, 12)), "only with start = 'random'"),
+        (faces, NET | {"start": "random", "prior": "separate"}, np.zeros((5, 8, 8)), "faces: expected images of 12×12"),
+        (lambda: replace(faces(), images=faces().images * np.nan), {}, None, "expected finite pixels"),
+    ],
+)
+def test_data_that_cannot_teach_are_refused(data, settings, photos, message):
+    with pytest.raises(ValueError, match=message):
+        dl.train(data(), small().override(**settings), faces=photos)
+
+
+def test_numbers_that_run_away_stop_the_run_with_the_block_and_the_iteration(tmp_path, monkeypatch):
+    interrupted(small(), tmp_path, 1)
+    honest = em.m_step
+    monkeypatch.setattr(em, "m_step", lambda *a: replace(honest(*a), light_mean=jnp.array([0.0, jnp.nan, 1.0])))
+    with pytest.raises(training.TrainingError, match=r"M-step of iteration 2: 1 of 3 numbers of light_mean"):
+        dl.train(faces(), small(), out=tmp_path)
+    monkeypatch.undo()
+    assert len(checkpoint.listed(tmp_path / "checkpoints")) == 1
+    dl.train(faces(), small(), out=tmp_path)
+
+
+def test_a_learning_rate_that_is_too_large_is_named():
+    with pytest.raises(FloatingPointError, match=r"no longer finite after epoch .* smaller learning rate"):
+        dl.train(faces(), net().override(**{"cd.learning_rate": 1e12, "cd.momentum": 0.0}))
+
+
+def test_known_lights_stay_as_they_are(tmp_path):
+    model = dl.train(faces(), small().override(known_lights=True))
+    known = faces().lights
+    assert known is not None
+    trained = [faces().names.index(name) for name in model.info["objects"][:6]]  # the last two are held out
+    np.testing.assert_allclose(model.params.light_mean, known[trained].mean(axis=(0, 1)), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"prior": "separate"},
+        pytest.param({"upper": [10]}, marks=pytest.mark.slow),
+        pytest.param({"rows": "samples"}, marks=pytest.mark.slow),
+        {"held_out": 0},
+    ],
+)
+def test_options_train_too(settings):
+    model = dl.train(faces(), small().override(**settings, **{"cd.epochs": 2}))
+    assert model.params.prior.size == 4 * 144
+    model.params.validate()
+    if settings == {"held_out": 0}:
+        assert model.info["monitors"]["checked_on"] == "training objects"
+
+
+@pytest.mark.slow
+def test_parameters_are_recovered_from_a_models_own_samples():
+    """Many objects drawn from a DLN: training finds its noise, its light and its mean surface again."""
+    normals = dome((6, 6))
+    rng = np.random.default_rng(0)
+    mean = np.concatenate([rng.uniform(0.5, 0.8, 36), normals.ravel()]).astype(np.float32)
+    factors = np.concatenate([0.06 * rng.normal(size=(36, 3)), 0.15 * rng.normal(size=(108, 3))]).astype(np.float32)
+    spread = np.repeat([0.002, 0.004], [36, 108]).astype(np.float32)
+    truth = dl.DLN.build(
+        dl.Gaussian(jnp.asarray(mean), jnp.asarray(spread), jnp.asarray(factors)),
+        (6, 6),
+        noise_var=0.03**2,
+        light_mean=(0.1, 0.1, 0.9),
+        light_precision=np.diag([5.0, 8.0, 20.0]),
+        norm_stiffness=100.0,
+        preset="best",
+    )
+    drawn = truth.sample(60, images=12, seed=1)
+    names = tuple(f"object{i:02}" for i in range(60))
+    data = Dataset(
+        drawn.images,
+        np.ones(drawn.images.shape, bool),
+        names,
+        tuple(tuple(f"{name}_{p}" for p in range(12)) for name in names),
+    )
+    config = Config(
+        iterations=6,
+        gaussian_iterations=6,
+        shift=0,
+        mirror=False,
+        albedo_start=0.65,  # the scale of albedo against that of light is anybody's choice: the start makes it
+        norm_stiffness=100.0,
+        noise_floor=1e-5,
+        tolerance=0.0,
+    ).override(**{"e_step.shadow": "none", "covariance.reach": "none", "covariance.shrinkage": 0.01})
+    model = dl.train(data, config)
+    assert np.sqrt(np.mean(np.asarray(model.params.noise_var))) == pytest.approx(0.03, rel=0.1)
+    np.testing.assert_allclose(model.params.light_mean, [0.1, 0.1, 0.9], atol=0.08)
+    found = np.sqrt(np.diag(np.linalg.inv(model.params.light_precision)))
+    np.testing.assert_allclose(found, 1 / np.sqrt([5.0, 8.0, 20.0]), rtol=0.25)
+    learned = np.asarray(model.params.prior.centre)
+    assert training.angles(learned[36:].reshape(3, 36), normals).mean() < 4
+    np.testing.assert_allclose(learned[:36].mean(), mean[:36].mean(), atol=0.05)
+    assert np.corrcoef(learned[:36], mean[:36])[0, 1] > 0.95

@@ -1,0 +1,117 @@
+"""One process, two devices and two processes find the same; a peer that dies ends the run, which then goes on."""
+
+import json
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from deep_lambertian import distributed, load_model
+from test_learning import ENVIRONMENT, NET, command
+
+SETTINGS = NET | {
+    "prior": "separate",
+    "start": "random",
+    "rows": "samples",
+    "e_step.iterations": 4,
+    "e_step.burn_in": 2,
+    "keep": 2,
+    "held_out": 1,
+}
+TWO_DEVICES = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(out: Path, settings: dict, log: Path, *more: str, **environment: str) -> subprocess.Popen:
+    with log.open("w") as file:
+        return subprocess.Popen(
+            [*command(out, settings), *more], env=ENVIRONMENT | environment, stdout=subprocess.DEVNULL, stderr=file
+        )
+
+
+def start_two(out: Path, settings: dict, logs: Path) -> list[subprocess.Popen]:
+    address = f"127.0.0.1:{free_port()}"
+    common = ("--coordinator", address, "--processes", "2", "--process-id")
+    return [start(out, settings, logs / f"two-{i}.log", *common, str(i)) for i in range(2)]
+
+
+def numbers(out: Path) -> list[np.ndarray]:
+    return [np.asarray(x) for x in jax.tree.leaves(load_model(out / "model.safetensors").params)]
+
+
+@pytest.mark.slow  # minutes of compiling; continuous integration runs it all the same
+def test_one_process_two_devices_and_two_processes_learn_the_same(tmp_path):
+    runs = {
+        "one": [start(tmp_path / "one", SETTINGS, tmp_path / "one.log")],
+        "devices": [start(tmp_path / "devices", SETTINGS, tmp_path / "devices.log", **TWO_DEVICES)],
+    }
+    for started in runs.values():
+        assert started[0].wait(timeout=400) == 0, [log.read_text() for log in tmp_path.glob("*.log")]
+    two = start_two(tmp_path / "two", SETTINGS, tmp_path)
+    for process in two:
+        assert process.wait(timeout=400) == 0, [log.read_text() for log in tmp_path.glob("two*.log")]
+    for a, b, c in zip(*(numbers(tmp_path / run) for run in ("one", "devices", "two")), strict=True):
+        scale = np.abs(a).max() + 1e-6
+        np.testing.assert_allclose(b, a, atol=2e-3 * scale)
+        np.testing.assert_allclose(c, a, atol=2e-3 * scale)
+
+
+@pytest.mark.slow
+def test_a_peer_that_dies_ends_the_run_everywhere_and_one_process_goes_on(tmp_path):
+    settings = SETTINGS | {"iterations": 400, "tolerance": 0.0}
+    two = start_two(tmp_path / "run", settings, tmp_path)
+    checkpoints, deadline = tmp_path / "run" / "checkpoints", time.monotonic() + 200
+    while not list(checkpoints.glob("step-*")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    two[1].send_signal(signal.SIGKILL)
+    died = time.monotonic()
+    assert two[0].wait(timeout=100) != 0
+    assert time.monotonic() - died < 30
+    two[1].wait()
+    errors = (tmp_path / "two-0.log").read_text()
+    assert "another process has died" in errors or "another task died" in errors, errors
+    lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+    done = len(lines)
+    assert done
+    alone = start(tmp_path / "run", settings, tmp_path / "alone.log")
+    while time.monotonic() < deadline + 200:
+        lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
+        if len(lines) > done + 1:
+            break
+        time.sleep(0.1)
+    alone.kill()
+    alone.wait()
+    assert [json.loads(line)["iteration"] for line in lines] == list(range(1, len(lines) + 1))
+    assert len(lines) > done
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("host:1", 2, None), "got no --process-id"),
+        ((None, 2, 0), "got no --coordinator"),
+        (("host:1", 2, 2), "--process-id: expected 0 to 1, got 2"),
+        (("host", 2, 0), "--coordinator: expected HOST:PORT, got 'host'"),
+    ],
+)
+def test_half_a_cluster_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        distributed.initialise(*arguments)
+
+
+def test_one_process_needs_no_runtime(monkeypatch):
+    for name in distributed.CLUSTER_SIZES:
+        monkeypatch.delenv(name, raising=False)
+    distributed.initialise()
+    distributed.initialise("host:1", 1, 0)
+    assert jax.process_count() == 1

@@ -482,3 +482,28 @@ def test_parameters_are_recovered_from_a_models_own_samples():
     assert training.angles(learned[36:].reshape(3, 36), normals).mean() < 4
     np.testing.assert_allclose(learned[:36].mean(), mean[:36].mean(), atol=0.05)
     assert np.corrcoef(learned[:36], mean[:36])[0, 1] > 0.95
+
+
+@pytest.mark.slow
+def test_held_out_synthetic_faces_from_one_image_and_from_more():
+    model = dl.train(make_faces(40, images=8, size=24, seed=0))
+    unseen = make_faces(20, images=8, size=24, seed=999)
+    off = []
+    for count in (1, 2, 4, 8):
+        posts = model.infer_many([images[:count] for images in unseen.images])
+        cosine = [np.sum(p.normals * n, axis=-1) for p, n in zip(posts, unseen.info["normals"], strict=True)]
+        off.append(np.degrees(np.arccos(np.clip(cosine, -1, 1))).mean())
+    print("normals off by", np.round(off, 2))
+    assert off[0] < 12
+    assert np.all(np.diff(off) < 0), off
+
+
+@pytest.mark.slow
+def test_ten_seeds_are_finite_and_no_layer_dies():
+    for seed in range(10):
+        seen: list[dict] = []
+        dl.train(faces(), net().override(seed=seed), on_step=seen.append)
+        dl.train(faces(), small().override(seed=seed), on_step=seen.append)
+        assert all(np.isfinite(v) for line in seen for v in line.values() if isinstance(v, float))
+        dead = [v for line in seen for k, v in line.items() if k.endswith((".dead", ".saturated"))]
+        assert max(dead) < 0.9

@@ -142,3 +142,12 @@ def test_the_unlabelled_faces():
     # Eyes are darker than cheeks, on average, where CroppedYale has them.
     mean = faces.images.mean(axis=(0, 1))
     assert mean[6:9, 4:9].mean() < mean[12:16, 4:8].mean()
+
+
+def test_lights_that_training_was_not_shown_are_those_of_the_file_names():
+    model = dl.train(yale())
+    found = model.info["monitors"]
+    assert found["light_mapped_deg"] < 10
+    assert found["light_deg"] < 20
+    assert found["one_image_deg"] < found["mean_shape_deg"]  # of two subjects that were held out
+    assert found["sample_mean_deg"] < 6

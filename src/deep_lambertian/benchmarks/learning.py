@@ -149,13 +149,13 @@ def em_growth(what: str, sizes: list[int], seed: int, base: dict[str, int]) -> F
     counts = [size**2 for size in sizes] if what == "size" else sizes
     name = "pixels" if what == "size" else what
     figures = {
-        f"em.{step}_s.{name}.{count}": times[step]
+        f"em.{name}.{step}_s.{count}": times[step]
         for count, times in zip(counts, found, strict=True)
         for step in ("e_step", "m_step")
     }
     for step in ("e_step", "m_step"):
         seconds = [max(times[step], 1e-3) for times in found]
-        figures[f"em.{step}_exponent.{name}"] = exponent(counts, seconds, len(counts))
+        figures[f"em.{name}.{step}_exponent"] = exponent(counts, seconds, len(counts))
     return figures
 
 
@@ -192,7 +192,7 @@ def run(quick: bool = False, seed: int = 0) -> Iterator[tuple[str, Figures]]:
     yield "contrastive divergence", cd_throughput(seed=seed, seconds=seconds)
     yield "scikit-learn", against_sklearn(seed=seed, seconds=seconds)
     base = {"objects": 6, "images": 4, "size": 12, "hidden": 40} if quick else {}
-    yield "EM", {f"em.{step}_s": value for step, value in em_times(**base, seed=seed).items()}
+    yield "EM", {f"em.iteration.{step}_s": value for step, value in em_times(**base, seed=seed).items()}
     sizes = {"objects": [7, 14, 28], "images": [6, 12, 24], "size": [16, 24, 32], "hidden": [400, 800, 1600]}
     if quick:
         sizes = {"objects": [6, 8]}

@@ -6,7 +6,6 @@ them go on from the same numbers.
 """
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +19,7 @@ HEARTBEAT_SECONDS = 10  # a peer that has been silent for so long is dead
 CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETIONS")
 
 
-class PeerLostError(RuntimeError):
+class PeerLostError(OSError):
     """Another process of the run has died or cannot be reached."""
 
 
@@ -72,13 +71,6 @@ def peers() -> Iterator[None]:
             "the last checkpoint is intact, start all processes again, as many as you like, to go on from it "
             f"({_first_line(error)})"
         ) from error
-
-
-def leave(code: int) -> None:
-    """End this process at once, without the goodbye that a dead peer would never answer."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ objects and the learned priors fix what images alone leave open (`surfaces.dome`
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -120,6 +121,7 @@ def _join(albedo: jax.Array, normals: jax.Array) -> jax.Array:
     return jnp.concatenate([albedo[:, :, None], normals], axis=2).reshape(*albedo.shape[:2], -1)
 
 
+@partial(jax.jit, static_argnames="sampler")
 def sums(data: Observation, there: jax.Array, kept: dict[str, jax.Array], sampler: Sampler) -> Stats:
     """The sums over objects (S, ...) and their kept samples (S, K, ...)."""
 
@@ -138,7 +140,7 @@ def sums(data: Observation, there: jax.Array, kept: dict[str, jax.Array], sample
 
         return _total(jax.vmap(sample)(kept["albedo"], kept["normals"], kept["lights"]))
 
-    return _total(jax.jit(jax.vmap(one))(data, there, kept))
+    return _total(jax.vmap(one)(data, there, kept))
 
 
 def _total(stats: Stats) -> Stats:

@@ -23,8 +23,8 @@ def training_sheet(
         [("albedo", grey(albedo[i], bright)) for i in shown],
         [("normals", normal_colours(normals[i])) for i in shown],
     ]
-    for own_albedo, own_normals in [sampled]:
-        count = range(min(OBJECTS, len(own_albedo)))
-        rows.append([("prior: albedo", grey(own_albedo[i], bright)) for i in count])
-        rows.append([("prior: normals", normal_colours(own_normals[i])) for i in count])
+    own_albedo, own_normals = sampled
+    count = range(min(OBJECTS, len(own_albedo)))
+    rows.append([("prior: albedo", grey(own_albedo[i], bright)) for i in count])
+    rows.append([("prior: normals", normal_colours(own_normals[i])) for i in count])
     return sheet(rows, tile=96)

@@ -7,7 +7,7 @@ import pytest
 import deep_lambertian as dl
 from conftest import dome
 from deep_lambertian.inference import chain
-from deep_lambertian.inference.sampler import PRESETS, Sampler
+from deep_lambertian.inference.sampler import PRESETS, Sampler, preset
 
 RING = np.array(
     [[0.5 * np.cos(t), 0.5 * np.sin(t), 0.8] for t in np.linspace(0, 2 * np.pi, 9)[:-1]] + [[0, 0, 1.0]], np.float32
@@ -339,3 +339,10 @@ def test_bad_batches_and_models_are_refused(small, tiny):
         dl.DLN.build(tiny.params.prior, (1, 2), norm_stiffness=-3.0)
     with pytest.raises(ValueError, match="at least one object and one image"):
         tiny.sample(0)
+
+
+def test_shadow_weights_can_be_turned_off():
+    best = preset("best")
+    assert best.shadow is not None
+    assert best.override(shadow=None).shadow == best.shadow  # None says nothing
+    assert best.override(shadow=False).shadow is None

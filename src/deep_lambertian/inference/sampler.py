@@ -66,11 +66,13 @@ class Sampler:
                 raise ValueError(f"{name}: expected one of {allowed}, got {getattr(self, name)!r}")
 
     def override(self, **changes: Any) -> "Sampler":
-        """The same with the given settings changed; None leaves a setting alone.
+        """The same with the given settings changed; None leaves a setting alone, `shadow=False` turns shadows off.
 
         A new number of iterations keeps the burn-in's share of them, unless that is given too.
         """
         changes = {name: value for name, value in changes.items() if value is not None}
+        if changes.get("shadow") is False:
+            changes["shadow"] = None
         unknown = set(changes) - set(self.__dataclass_fields__)
         if unknown:
             raise ValueError(

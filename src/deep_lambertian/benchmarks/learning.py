@@ -5,7 +5,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,26 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep_lambertian import draws
-from deep_lambertian.benchmarks.timing import exponent
+from deep_lambertian.benchmarks.timing import exponent, fastest
 from deep_lambertian.learning import cd
 
 Figures = dict[str, float]
 PRODUCTS = 5  # of a CD-1 minibatch: up, down, up, and the correlations of data and of fantasies
-
-
-def fastest(functions: dict[str, Callable[[], Any]], seconds: float, least: int = 3) -> dict[str, float]:
-    """Seconds of the fastest call of each, called in turn: what each does when the machine is left to it."""
-    best = dict.fromkeys(functions, np.inf)
-    for function in functions.values():
-        jax.block_until_ready(function())  # compiles
-    stop, rounds = time.perf_counter() + seconds, 0
-    while time.perf_counter() < stop or rounds < least:
-        rounds += 1
-        for name, function in functions.items():
-            begin = time.perf_counter()
-            jax.block_until_ready(function())
-            best[name] = min(best[name], time.perf_counter() - begin)
-    return best
 
 
 def made_up(visible: int, samples: int, seed: int, *, binary: bool) -> np.ndarray:

@@ -184,8 +184,8 @@ def cd_gradient(
 
 def energy_gradient(rbm: RBM, visible: jax.Array, hidden: jax.Array, weights: jax.Array) -> RBM:
     """Σ_n w_n (−∂E/∂θ) at pairs of visible (B, V) and hidden (B, H), shaped like the RBM."""
-    cross = (hidden.T @ (weights[:, None] * visible)).T
-    common = {"hidden_bias": weights @ hidden, "weights": cross}
+    weighted = weights[:, None] * hidden
+    common = {"hidden_bias": jnp.sum(weighted, axis=0), "weights": (weighted.T @ visible).T}
     if isinstance(rbm, BinaryRBM):
         return replace(rbm, bias=weights @ visible, **common)
     off = visible - rbm.bias[None]

@@ -16,7 +16,12 @@ import pytest
 from conftest import tiny_grbm
 from deep_lambertian import GRBM, draws
 from deep_lambertian.learning import cd
-from deep_lambertian.learning.cd import CD, cd_gradient, fit
+from deep_lambertian.learning.cd import fit
+from deep_lambertian.learning.cd_settings import CD
+from deep_lambertian.learning.gradient import cd_gradient
+from deep_lambertian.learning.minibatches import minibatches, permutation
+from deep_lambertian.learning.scores import held_out_score, probes
+from deep_lambertian.learning.units import LEAST_SPREAD, initial, into_units, out_of_units, standardised, units_of
 from deep_lambertian.priors import BinaryRBM
 
 KEY = draws.make_key(3)
@@ -147,25 +152,25 @@ def test_weights_of_samples(persistent):
 
 def test_units_leave_the_energy_as_it_was():
     rbm, data = tiny("real"), 5 + 0.1 * data_for("real")
-    units = cd.units_of(rbm, data, jnp.ones(7))
+    units = units_of(rbm, data, jnp.ones(7))
     np.testing.assert_allclose(units.mean, np.mean(data, axis=0), rtol=1e-6)
     np.testing.assert_allclose(units.spread, np.std(data, axis=0), rtol=1e-4)
-    inside = cd.into_units(rbm, units)
+    inside = into_units(rbm, units)
     h = jnp.array([1.0, 0, 1, 1])
     for v in data:
         u = (v - units.mean) / units.spread
         assert float(inside.energy(u, h)) == pytest.approx(float(rbm.energy(v, h)), rel=1e-4)
         assert float(inside.free_energy(u)) == pytest.approx(float(rbm.free_energy(v)), rel=1e-4)
-    assert_same(cd.out_of_units(inside, units), rbm, rtol=1e-5, atol=1e-5)
+    assert_same(out_of_units(inside, units), rbm, rtol=1e-5, atol=1e-5)
 
 
 def test_elements_that_hardly_vary_have_a_unit_of_their_own():
     rbm = tiny("real")
     data = data_for("real").at[:, 1].set(0.3)
-    units = cd.units_of(rbm, data, jnp.ones(7))
+    units = units_of(rbm, data, jnp.ones(7))
     usual = np.sqrt(np.mean(np.var(data, axis=0)))
-    assert float(units.spread[1]) == pytest.approx(cd.LEAST_SPREAD * usual, rel=1e-4)
-    assert_same_bytes(cd.units_of(rbm, jnp.ones((4, 3)), jnp.ones(4)), (jnp.ones(3), jnp.ones(3)))
+    assert float(units.spread[1]) == pytest.approx(LEAST_SPREAD * usual, rel=1e-4)
+    assert_same_bytes(units_of(rbm, jnp.ones((4, 3)), jnp.ones(4)), (jnp.ones(3), jnp.ones(3)))
 
 
 # ---- What an epoch does
@@ -188,7 +193,7 @@ def test_a_step_of_gradient_ascent():
     begin = cd.start(tiny("real"), data, ONE_BATCH, KEY)
     after = step(begin, data)
     order_key, batch_key, _ = draws.split(draws.fold_in(KEY, 1), 3)
-    batch = cd._standardised(begin.units, data[cd._permutation(order_key, 7)])
+    batch = standardised(begin.units, data[permutation(order_key, 7)])
     rbm = cd._flip(begin.params)
     gradient, _, _ = gradient_of(rbm, batch, draws.fold_in(batch_key, 0), 1)
     moved = cd._flip(after.params)
@@ -229,7 +234,7 @@ def test_adams_first_step_is_the_sign_of_the_gradient():
 
 @pytest.mark.parametrize("count", [6, 7, 8, 9])
 def test_minibatches_hold_every_sample_once(count):
-    order = np.asarray(cd._minibatches(jnp.arange(count), 3))
+    order = np.asarray(minibatches(jnp.arange(count), 3))
     assert order.shape == (-(-count // 3), 3)
     np.testing.assert_array_equal(np.sort(order[order >= 0]), np.arange(count))
     sizes = np.sum(order >= 0, axis=1)
@@ -243,7 +248,7 @@ def test_minibatches_weigh_what_their_samples_do(weights):
     config = replace(ONE_BATCH, batch_size=4)
     after = learn(cd.start(rbm, data, config, KEY), data, config, None if weights is None else jnp.array(weights))
     order_key, batch_key, _ = draws.split(draws.fold_in(KEY, 1), 3)
-    order = np.asarray(cd._permutation(order_key, 7))
+    order = np.asarray(permutation(order_key, 7))
     for number, rows in enumerate([order[0::2], order[1::2]]):
         weight = jnp.array(weights or [1.0] * 7)[rows]
         gradient, _, _ = gradient_of(rbm, data[rows], draws.fold_in(batch_key, number), 1, weights=weight)
@@ -294,7 +299,7 @@ def test_learning_recovers_a_known_density(kind, persistent):
     true = lively(kind)
     data = jnp.asarray(exact_samples(true, 2000))
     held_out = jnp.asarray(exact_samples(true, 500, seed=1))
-    begin = cd.initial(draws.make_key(1), data, 4, binary=kind == "binary")
+    begin = initial(draws.make_key(1), data, 4, binary=kind == "binary")
     fast = replace(LEARN, persistent=persistent, learning_rate=0.05 if kind == "real" else 0.1)
     rbm, _ = fit(begin, data, fast, KEY, held_out=held_out)
     slow = replace(fast, epochs=30, learning_rate=fast.learning_rate / 10)  # the noise of large steps dies down
@@ -343,35 +348,35 @@ def test_score_of_real_data_is_hyvarinens():
         return 0.5 * slope**2 - jnp.diag(jax.hessian(rbm.free_energy)(v))
 
     score = float(jnp.mean(by_differentiation(data)))
-    assert float(jax.jit(cd.held_out_score)(rbm, data)) == pytest.approx(score, rel=1e-4)
+    assert float(jax.jit(held_out_score)(rbm, data)) == pytest.approx(score, rel=1e-4)
 
 
 def test_score_of_binary_data_is_a_pseudo_likelihood():
     rbm, data = tiny("binary"), np.asarray(data_for("binary"))
     free = lambda v: float(rbm.free_energy(jnp.asarray(v)))
     values = []
-    for v, probes in zip(data, cd._probes(7, 3), strict=True):
-        for i in probes:
+    for v, looked_at in zip(data, probes(7, 3), strict=True):
+        for i in looked_at:
             flipped = v.copy()
             flipped[i] = 1 - v[i]
             values.append(np.logaddexp(0, free(v) - free(flipped)))
-    assert float(cd.held_out_score(rbm, jnp.asarray(data))) == pytest.approx(np.mean(values), rel=1e-4)
-    np.testing.assert_array_less(30, np.bincount(cd._probes(7, 3).ravel()))
+    assert float(held_out_score(rbm, jnp.asarray(data))) == pytest.approx(np.mean(values), rel=1e-4)
+    np.testing.assert_array_less(30, np.bincount(probes(7, 3).ravel()))
 
 
 def test_early_stopping_returns_the_best():
     """Few samples and many epochs: the held-out score turns, and its lowest point is what is returned."""
     data = data_for("binary")
     held_out = jnp.asarray(exact_samples(tiny("binary", 5), 100, seed=2))
-    begin = cd.initial(draws.make_key(1), data, 4, binary=True)
+    begin = initial(draws.make_key(1), data, 4, binary=True)
     config = CD(epochs=300, batch_size=7, learning_rate=0.3, weight_decay=0.0, patience=20)
     rbm, history = fit(begin, data, config, KEY, held_out=held_out)
     scores = np.array([h["held_out_score"] for h in history])
     best = int(np.argmin(scores))
     assert 0 < best < 280
     assert len(history) == best + 1 + 20
-    assert float(cd.held_out_score(rbm, held_out)) == pytest.approx(scores[best], rel=1e-5)
-    assert float(cd.held_out_score(rbm, held_out)) < scores[-1]
+    assert float(held_out_score(rbm, held_out)) == pytest.approx(scores[best], rel=1e-5)
+    assert float(held_out_score(rbm, held_out)) < scores[-1]
     # From a start that cannot be bettered, the start itself comes back.
     true, _ = fit(tiny("binary"), data, replace(config, patience=3, learning_rate=3.0), KEY, held_out=held_out)
     assert_same_bytes(true, tiny("binary"))
@@ -417,14 +422,16 @@ from dataclasses import replace
 from functools import partial
 from deep_lambertian import draws
 from deep_lambertian.learning import cd
+from deep_lambertian.learning.cd_settings import CD
+from deep_lambertian.learning.units import initial
 
 assert jax.device_count() == 2
 data = jnp.asarray(np.random.default_rng(0).normal(size=(11, 3)), jnp.float32)
 weights = jnp.arange(1.0, 12.0)
 mesh = jax.sharding.Mesh(jax.devices(), ("rows",))
 for persistent in (False, True):
-    config = cd.CD(batch_size=6 if persistent else 5, persistent=persistent, learning_rate=0.1)
-    state = cd.start(cd.initial(draws.make_key(0), data, 4), data, config, draws.make_key(1), weights)
+    config = CD(batch_size=6 if persistent else 5, persistent=persistent, learning_rate=0.1)
+    state = cd.start(initial(draws.make_key(0), data, 4), data, config, draws.make_key(1), weights)
     specs = replace(jax.tree.map(lambda _: P(), state), chains=P("rows") if persistent else P())
     both = jax.jit(jax.shard_map(
         lambda s: cd.learn(s, data, weights, config.rates, config.plan(11), axis_name="rows"),

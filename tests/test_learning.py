@@ -30,7 +30,8 @@ from deep_lambertian.learning.covariance import (
     to_gaussian,
     to_grbm,
 )
-from deep_lambertian.learning.surfaces import augment, dome, from_rows, to_rows
+from deep_lambertian.learning.run import Run, changed_settings
+from deep_lambertian.learning.surfaces import angles, augment, dome, from_rows, to_rows
 from deep_lambertian.params import Observation
 from deep_lambertian.priors.generate import generate
 
@@ -370,9 +371,37 @@ def test_a_run_is_resumed_only_with_its_own_data_and_settings(tmp_path):
     interrupted(small(), tmp_path, 1)
     with pytest.raises(ValueError, match=r"started with 8 objects of up to 4 images, 12×12 .* got 9 objects"):
         dl.train(faces(9), small(), out=tmp_path)
-    with pytest.raises(ValueError, match=r"other settings: noise_floor = 0.01 \(was noise_floor = 0.0005\)"):
+    with pytest.raises(ValueError, match=r"other settings: noise_floor 0.0005 → 0.01; resume"):
         dl.train(faces(), small().override(noise_floor=0.01), out=tmp_path)
     dl.train(faces(), small().override(noise_floor=0.01), out=tmp_path, restart=True)
+
+
+def test_changed_settings_are_named():
+    paper = Config.of_preset("paper")  # without weights against shadows, which are a table of their own
+    changed = changed_settings(paper.to_toml(), paper.override(**{"e_step.shadow": {}, "cd.epochs": 3}).to_toml())
+    assert 'e_step.shadow "none" → unset' in changed
+    assert any(line.startswith("e_step.shadow.") and "unset → " in line for line in changed)
+    assert "cd.epochs 10 → 3" in changed
+    assert not [line for line in changed if not line.startswith(("e_step.shadow", "cd.epochs"))]
+    assert changed_settings(paper.to_toml(), paper.to_toml()) == []
+
+
+def test_of_many_changed_settings_a_few_are_listed(tmp_path):
+    Run(tmp_path, small(), faces(), writes=True, restart=False).save({}, {"phase": "em"})
+    other = small().override(keep=1, copies=1, shift=0, mirror=False, held_out=0, refit=False, **{"cd.epochs": 3})
+    with pytest.raises(ValueError, match=r"settings: keep 5 → 1; .*; held_out 2 → 0 and 2 more; resume it with"):
+        Run(tmp_path, other, faces(), writes=True, restart=False).latest()
+
+
+def test_a_run_is_resumed_only_with_its_own_faces(tmp_path):
+    photos = faces(40).images[:, 0]
+    rows = photos.reshape(40, -1)
+    Run(tmp_path, net(), faces(), writes=True, restart=False, faces=rows).save({}, {"phase": "pretrain", "done": 0})
+    assert Run(tmp_path, net(), faces(), writes=True, restart=False, faces=rows).latest() is not None
+    message = r"started with 8 objects .* and 40 faces \(checksum .*, got 8 objects .*; resume it with the same data"
+    for others in (photos[:, ::-1], photos[1:], None):
+        with pytest.raises(ValueError, match=message):
+            dl.train(faces(), net(), faces=others, out=tmp_path)
 
 
 def one_image_only() -> Dataset:
@@ -479,7 +508,7 @@ def test_parameters_are_recovered_from_a_models_own_samples():
     found = np.sqrt(np.diag(np.linalg.inv(model.params.light_precision)))
     np.testing.assert_allclose(found, 1 / np.sqrt([5.0, 8.0, 20.0]), rtol=0.25)
     learned = np.asarray(model.params.prior.centre)
-    assert training.angles(learned[36:].reshape(3, 36), normals).mean() < 4
+    assert angles(learned[36:].reshape(3, 36), normals).mean() < 4
     np.testing.assert_allclose(learned[:36].mean(), mean[:36].mean(), atol=0.05)
     assert np.corrcoef(learned[:36], mean[:36])[0, 1] > 0.95
 

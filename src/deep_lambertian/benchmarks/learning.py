@@ -16,6 +16,8 @@ import numpy as np
 from deep_lambertian import draws
 from deep_lambertian.benchmarks.timing import exponent, fastest
 from deep_lambertian.learning import cd
+from deep_lambertian.learning.cd_settings import CD
+from deep_lambertian.learning.units import initial
 
 Figures = dict[str, float]
 PRODUCTS = 5  # of a CD-1 minibatch: up, down, up, and the correlations of data and of fantasies
@@ -26,10 +28,10 @@ def made_up(visible: int, samples: int, seed: int, *, binary: bool) -> np.ndarra
     return (data > 0.5).astype(np.float32) if binary else data
 
 
-def epoch_of(data: np.ndarray, hidden: int, config: cd.CD, seed: int, *, binary: bool) -> dict[str, Callable[[], Any]]:
+def epoch_of(data: np.ndarray, hidden: int, config: CD, seed: int, *, binary: bool) -> dict[str, Callable[[], Any]]:
     """The learning and the monitors of one epoch on made-up data."""
     on_device, weights = jnp.asarray(data), jnp.ones(len(data))
-    rbm = cd.initial(draws.make_key(seed), on_device, hidden, binary=binary)
+    rbm = initial(draws.make_key(seed), on_device, hidden, binary=binary)
     state = cd.start(rbm, on_device, config, draws.make_key(seed))
     rates, plan = config.rates, config.plan(len(data))
     return {
@@ -57,7 +59,7 @@ def cd_throughput(
     batches = 8
     data = made_up(visible, batches * batch, seed, binary=False)
     products, operations = sgemm()
-    times = fastest(epoch_of(data, hidden, cd.CD(batch_size=batch), seed, binary=False) | products, seconds)
+    times = fastest(epoch_of(data, hidden, CD(batch_size=batch), seed, binary=False) | products, seconds)
     peak = operations / min(times[name] for name in products) / 1e9
     rate = PRODUCTS * 2.0 * visible * hidden * len(data) / times["learn"] / 1e9
     return {
@@ -84,7 +86,7 @@ def against_sklearn(
         return {}
     batches = 4
     data = made_up(visible, batches * batch, seed, binary=True)
-    config = cd.CD(batch_size=batch, persistent=True, learning_rate=0.01)
+    config = CD(batch_size=batch, persistent=True, learning_rate=0.01)
     functions = {"ours": epoch_of(data, hidden, config, seed, binary=True)["learn"]}
     for name, values in {"theirs": data, "theirs_double": data.astype(np.float64)}.items():
         peer = BernoulliRBM(n_components=hidden, batch_size=batch, learning_rate=0.01, n_iter=1, random_state=seed)
@@ -115,7 +117,8 @@ def em_times(
     """Seconds of the E-step and the M-step of an iteration of EM that compiles nothing any more."""
     from deep_lambertian.data import make_faces
     from deep_lambertian.learning.config import Config
-    from deep_lambertian.learning.train import iterate, prepare, start_point
+    from deep_lambertian.learning.task import prepare
+    from deep_lambertian.learning.train import iterate, start_point
 
     config = Config.of_preset("paper").override(
         seed=seed, albedo_hidden=(hidden, hidden // 4), normals_hidden=(hidden, hidden // 10), iterations=2

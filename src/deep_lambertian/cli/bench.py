@@ -7,7 +7,8 @@ smoke run at small sizes.
 """
 
 import argparse
-from typing import Any
+
+from deep_lambertian.dotted import nested
 
 EXAMPLE = "example: dln bench inference --json > inference.json"
 
@@ -34,21 +35,10 @@ def run(options: argparse.Namespace) -> None:
             progress.print(f"measured: {group}")
             figures |= found
     if options.json:
-        print(json.dumps(nest(figures), indent=2))
+        rounded = {name: round(value, 4) for name, value in figures.items()}
+        print(json.dumps(nested(rounded), indent=2))
         return
     table = Table("figure", "value")
     for name, value in figures.items():
         table.add_row(name, f"{value:.4g}")
     Console().print(table)
-
-
-def nest(figures: dict[str, float]) -> dict[str, Any]:
-    """Figures named `group.figure.size` as objects within objects."""
-    nested: dict[str, Any] = {}
-    for name, value in figures.items():
-        *path, last = name.split(".")
-        place = nested
-        for part in path:
-            place = place.setdefault(part, {})
-        place[last] = round(value, 4)
-    return nested

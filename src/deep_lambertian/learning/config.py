@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Self, get_args, get_type_hints
 
+from deep_lambertian.dotted import nested
 from deep_lambertian.inference.sampler import Sampler, ShadowWeights
-from deep_lambertian.learning.cd import CD
+from deep_lambertian.learning.cd_settings import CD
 from deep_lambertian.learning.covariance import CovarianceOptions
 
 Kind = Literal["joint", "separate"]
@@ -116,7 +117,7 @@ class Config:
 
     def override(self, **changes: Any) -> Self:
         """The same with some settings changed; those of a table by their dotted name, such as `"cd.epochs"`."""
-        return _merge(self, _tree(changes), "")
+        return _merge(self, nested(changes), "")
 
     def to_toml(self) -> str:
         """All settings as TOML; `from_toml` gives back the same."""
@@ -172,17 +173,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 # ---- Reading and writing
-
-
-def _tree(dotted: dict[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for name, value in dotted.items():
-        *path, last = name.split(".")
-        place = tree
-        for part in path:
-            place = place.setdefault(part, {})
-        place[last] = value
-    return tree
 
 
 def _merge(settings: Any, changes: dict[str, Any], where: str) -> Any:

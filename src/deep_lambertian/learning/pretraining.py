@@ -14,7 +14,10 @@ import numpy as np
 
 from deep_lambertian import draws
 from deep_lambertian.learning import cd
+from deep_lambertian.learning.cd_settings import CD
+from deep_lambertian.learning.gradient import hidden_mean
 from deep_lambertian.learning.seeds import seed_of
+from deep_lambertian.learning.units import initial
 from deep_lambertian.priors import DBN, GRBM, BinaryRBM
 from deep_lambertian.progress import track
 
@@ -29,7 +32,7 @@ class Stage:
 
 def learn_net(
     rows: np.ndarray,
-    config: cd.CD,
+    config: CD,
     seed: int,
     *,
     layers: Sequence[Any] = (),
@@ -70,11 +73,11 @@ def learn_net(
     return tuple(done), history
 
 
-def start_layer(rows: jax.Array, config: cd.CD, seed: int, depth: int, below: int, layer: Any) -> cd.State:
+def start_layer(rows: jax.Array, config: CD, seed: int, depth: int, below: int, layer: Any) -> cd.State:
     """The state before a layer's first epoch: that of a given RBM, or of one of small random weights and this size."""
     if isinstance(layer, int):
         key = draws.make_key(seed_of(seed, depth, "weights"))
-        layer = cd.initial(key, rows, layer, binary=below + depth > 0)
+        layer = initial(key, rows, layer, binary=below + depth > 0)
     return cd.start(layer, rows, config, draws.make_key(seed_of(seed, depth)))
 
 
@@ -85,7 +88,7 @@ def layers_of(net: DBN | GRBM) -> tuple[GRBM | BinaryRBM, ...]:
 @jax.jit
 def go_up(layer: Any, rows: jax.Array) -> jax.Array:
     """What the layer above learns from."""
-    return cd.hidden_mean(layer, rows)
+    return hidden_mean(layer, rows)
 
 
 def _up(layer: Any, seen: jax.Array, unseen: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:

@@ -4,6 +4,7 @@ config.toml   log.jsonl   checkpoints/step-000012.safetensors   pictures/em-004.
 """
 
 import json
+import tomllib
 import zlib
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,32 @@ from typing import Any
 import numpy as np
 
 from deep_lambertian.data import Dataset
+from deep_lambertian.dotted import flat
 from deep_lambertian.files import atomic_write
 from deep_lambertian.learning import checkpoint
 from deep_lambertian.learning.config import Config
+
+SHOWN = 5  # settings that an error lists
 
 
 class Run:
     """The folder of one run, or, without a folder, a run that leaves nothing behind.
 
+    `faces` are the rows that the albedo prior is first learned from, if any: data of the run as well.
     With many processes only the first one writes; all of them read.
     """
 
-    def __init__(self, folder: Path | None, config: Config, dataset: Dataset, writes: bool, restart: bool) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        config: Config,
+        dataset: Dataset,
+        writes: bool,
+        restart: bool,
+        faces: np.ndarray | None = None,
+    ) -> None:
         self.folder, self.config, self.writes = folder, config, writes and folder is not None
-        self.data = fingerprint(dataset)
+        self.data = fingerprint(dataset, faces)
         self.history: list[dict[str, Any]] = []
         self.tensorboard: Any = None
         if self.writes:
@@ -54,11 +67,11 @@ class Run:
                 f"{self.folder}: the run was started with {_described(meta['data'])}, got {_described(self.data)}; "
                 "resume it with the same data, or start another in a new folder (or this one with --restart)"
             )
-        old, new = meta["config"].splitlines(), self.config.to_toml().splitlines()
-        changed = [f"{b} (was {a})" for a, b in zip(old, new, strict=False) if a != b]
-        if changed or len(old) != len(new):
+        changed = changed_settings(meta["config"], self.config.to_toml())
+        if changed:
+            more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
             raise ValueError(
-                f"{self.folder}: the run was started with other settings: {'; '.join(changed[:5])}; "
+                f"{self.folder}: the run was started with other settings: {'; '.join(changed[:SHOWN])}{more}; "
                 "resume it with the same ones, or start another in a new folder (or this one with --restart)"
             )
 
@@ -121,13 +134,30 @@ def _to_tensorboard(writer: Any, monitors: dict[str, Any], step: int) -> None:
             writer.add_scalar(name, value, step)
 
 
-def fingerprint(dataset: Dataset) -> dict[str, Any]:
-    """What tells one data set from another."""
+def changed_settings(old: str, new: str) -> list[str]:
+    """Where two settings in TOML differ, by dotted name: `cd.epochs 10 → 20`."""
+    before, after = (
+        {name: json.dumps(value) for name, value in flat(tomllib.loads(text)).items()} for text in (old, new)
+    )
+    return [
+        f"{name} {before.get(name, 'unset')} → {after.get(name, 'unset')}"
+        for name in before | after
+        if before.get(name) != after.get(name)
+    ]
+
+
+def fingerprint(dataset: Dataset, faces: np.ndarray | None = None) -> dict[str, Any]:
+    """What tells the data of one run from those of another: the objects, and the faces (n, V) learned from first."""
     lights = b"" if dataset.lights is None else np.ascontiguousarray(dataset.lights).tobytes()
     checksum = zlib.crc32(lights, zlib.crc32(np.packbits(dataset.mask).tobytes(), zlib.crc32(dataset.images.tobytes())))
-    return {"shape": list(dataset.images.shape), "names": list(dataset.names), "checksum": checksum}
+    found = {"shape": list(dataset.images.shape), "names": list(dataset.names), "checksum": checksum}
+    if faces is not None:
+        found["faces"] = {"count": len(faces), "checksum": zlib.crc32(np.ascontiguousarray(faces).tobytes())}
+    return found
 
 
 def _described(data: dict[str, Any]) -> str:
     objects, images, height, width = data["shape"]
-    return f"{objects} objects of up to {images} images, {height}×{width} (checksum {data['checksum']:08x})"
+    faces = data.get("faces")
+    also = f" and {faces['count']} faces (checksum {faces['checksum']:08x})" if faces else ""
+    return f"{objects} objects of up to {images} images, {height}×{width} (checksum {data['checksum']:08x}){also}"

@@ -4,14 +4,17 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
+from PIL import Image
 
-from deep_lambertian import distributed, load_model
+from deep_lambertian import Posterior, distributed, load_model
 from test_learning import ENVIRONMENT, NET, command
 
 SETTINGS = NET | {
@@ -93,6 +96,75 @@ def test_a_peer_that_dies_ends_the_run_everywhere_and_one_process_goes_on(tmp_pa
     alone.wait()
     assert [json.loads(line)["iteration"] for line in lines] == list(range(1, len(lines) + 1))
     assert len(lines) > done
+
+
+def infer(where: Path, out: str, iterations: int, *more: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "deep_lambertian.cli", "infer", str(where / "model"), str(where / "objects")]
+    told = ["--out", str(where / out), "--batch", "4", "--iterations", str(iterations), "--linear", *more]
+    with (where / f"{out}{more[-1] if more else ''}.log").open("w") as file:
+        return subprocess.Popen([*command, *told], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=file)
+
+
+def infer_two(where: Path, out: str, iterations: int) -> list[subprocess.Popen]:
+    common = ("--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2", "--process-id")
+    return [infer(where, out, iterations, *common, str(i)) for i in range(2)]
+
+
+def write_objects(where: Path, small, count: int) -> None:
+    small.save(where / "model")
+    for i, images in enumerate(small.sample(count, images=2, seed=1, iterations=6).images):
+        (where / "objects" / f"{i:03d}").mkdir(parents=True)
+        for p, image in enumerate(images):
+            picture = Image.fromarray(np.round(255 * np.clip(image, 0, 1)).astype(np.uint8))
+            picture.save(where / "objects" / f"{i:03d}" / f"{p}.png")
+
+
+@pytest.mark.slow
+def test_two_processes_infer_a_folder_as_one_does(tmp_path, small):
+    write_objects(tmp_path, small, 9)
+    for process in (infer(tmp_path, "one", 6), *infer_two(tmp_path, "two", 6)):
+        assert process.wait(timeout=200) == 0, [log.read_text() for log in tmp_path.glob("*.log")]
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert (two / "summary.csv").read_text() == (one / "summary.csv").read_text()
+    for path in sorted(one.glob("*/posterior.npz")):
+        a, b = Posterior.load(path), Posterior.load(two / path.parent.name / path.name)
+        np.testing.assert_allclose(b.normals, a.normals, atol=1e-4)
+        np.testing.assert_allclose(b.lights, a.lights, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_peer_that_dies_ends_inference_and_one_process_does_the_rest(tmp_path, small):
+    write_objects(tmp_path, small, 48)
+    iterations = 8000  # a batch takes about a second: there is time to kill in between
+    two, out = infer_two(tmp_path, "out", iterations), tmp_path / "out"
+    deadline = time.monotonic() + 200
+    while not list(out.glob("*/posterior.npz")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    two[1].send_signal(signal.SIGKILL)
+    died = time.monotonic()
+    assert two[0].wait(timeout=100) != 0
+    assert time.monotonic() - died < 30
+    two[1].wait()
+    errors = (tmp_path / "out0.log").read_text()
+    assert "start them again, as many as you like, to do what is missing" in errors
+    assert "another process has died" in errors or "another task died" in errors, errors
+    before = {path: path.stat().st_mtime_ns for path in out.glob("*/posterior.npz")}
+    assert 0 < len(before) < 48
+    assert not (out / "summary.csv").exists()
+    assert infer(tmp_path, "out", iterations).wait(timeout=200) == 0, (tmp_path / "out.log").read_text()
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert len((out / "summary.csv").read_text().splitlines()) == 1 + 48
+
+
+def test_what_fails_is_told_once_where_there_is_one_process():
+    def fail():
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        distributed.together(fail)
+    assert distributed.together(lambda: 3) == 3
+    assert distributed.collect({"a": 1}) == [{"a": 1}]
+    assert not distributed.is_shared(Mesh(np.array(jax.devices()), ("objects",)))
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ inference, the rows of a minibatch in contrastive divergence. Results are brough
 them go on from the same numbers.
 """
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -17,6 +18,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 HEARTBEAT_SECONDS = 10  # a peer that has been silent for so long is dead
 # Where a scheduler says how many processes it has started (Slurm, Open MPI, Kubernetes' indexed jobs).
 CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETIONS")
+
+
+T = TypeVar("T")
 
 
 class PeerLostError(OSError):
@@ -59,8 +63,8 @@ def _in_a_cluster() -> bool:
 
 
 @contextmanager
-def peers() -> Iterator[None]:
-    """Turn the failure of a collective operation into a message that says what happened and what to do."""
+def peers(kept: str = "the last checkpoint is intact") -> Iterator[None]:
+    """Turn the failure of a collective operation into a message that says what happened, what is kept, what to do."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -68,7 +72,7 @@ def peers() -> Iterator[None]:
             raise
         raise PeerLostError(
             f"process {jax.process_index()} of {jax.process_count()}: another process has died or cannot be reached; "
-            "the last checkpoint is intact, start all processes again, as many as you like, to go on from it "
+            f"{kept}, start all processes again, as many as you like, to go on from it "
             f"({_first_line(error)})"
         ) from error
 
@@ -82,9 +86,19 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
+def count() -> int:
+    """How many processes there are."""
+    return jax.process_count()
+
+
+def is_shared(mesh: Mesh) -> bool:
+    """Whether devices of other processes belong to the mesh; if not, its work is this process's own affair."""
+    return any(device.process_index != jax.process_index() for device in mesh.devices.flat)
+
+
 def place(tree: Any, mesh: Mesh, spec: PartitionSpec) -> Any:
-    """Arrays that every process holds, on the devices of all processes; with one process they are left alone."""
-    if jax.process_count() == 1:
+    """Arrays that every process holds, on the devices of all of the mesh's processes; with one, they are left alone."""
+    if not is_shared(mesh):
         return tree
 
     def put(value: Any) -> jax.Array:
@@ -110,3 +124,35 @@ def agree(tree: Any) -> Any:
     from jax.experimental.multihost_utils import broadcast_one_to_all
 
     return jax.tree.map(lambda x: np.asarray(x), broadcast_one_to_all(tree))
+
+
+def collect(value: Any) -> list[Any]:
+    """What each process says, something that JSON can hold, on every process. All of them wait for the last."""
+    if jax.process_count() == 1:
+        return [value]
+    from jax.experimental.multihost_utils import process_allgather
+
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+    lengths = np.asarray(process_allgather(np.array([len(text)], np.int32))).reshape(-1)
+    filled = np.pad(text, (0, int(lengths.max()) - len(text)))
+    rows = np.asarray(process_allgather(filled))
+    return [json.loads(bytes(row[:length])) for row, length in zip(rows, lengths, strict=True)]
+
+
+def together(work: Callable[[], T]) -> T:
+    """Do `work`, in which processes do not meet, on every process; if it fails on one, it fails on all.
+
+    Without this the others would wait at their next meeting for a process that has gone home.
+    """
+    result, error = None, None
+    try:
+        result = work()
+    except Exception as caught:
+        error = caught
+    said = collect(None if error is None else _first_line(error))
+    if error is not None:
+        raise error
+    for process, message in enumerate(said):
+        if message is not None:
+            raise OSError(f"process {process} of {len(said)} has failed: {message}")
+    return result  # type: ignore[return-value]

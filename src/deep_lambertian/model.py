@@ -134,12 +134,22 @@ class DLN:
         *,
         weights: Sequence[Any] | None = None,
         keep: int | Literal["all"] = 0,
+        numbers: Sequence[int] | None = None,
+        size: tuple[int, int] | None = None,
+        devices: Sequence[Any] | None = None,
         progress: bool = False,
         **settings: Any,
     ) -> list[Posterior]:
-        """`infer` for many objects at once, each with its own number of images, shared out over the devices at hand."""
+        """`infer` for many objects at once, each with its own number of images, shared out over the devices at hand.
+
+        An object's draws come from the seed and its number, 0, 1, … unless `numbers` are given: with the same number it
+        gets the same result in another batch, to rounding. Batches filled up to one `size` (objects, images) share one
+        compilation, and rounding too. `devices` are all there are, of all processes, unless told.
+        """
         if len(images) == 0:
             raise ValueError("images: expected at least one object, got none")
+        if numbers is not None and len(numbers) != len(images):
+            raise ValueError(f"numbers: expected one for each of {len(images)} objects, got {len(numbers)}")
         columns = {"lights": lights, "mask": mask, "weights": weights}
         for what, values in columns.items():
             if values is not None and len(values) != len(images):
@@ -153,7 +163,9 @@ class DLN:
             )
             for i, each in enumerate(images)
         ]
-        return self._run(requests, chains, seed, keep, progress, iterations=iterations, **settings)
+        return self._run(
+            requests, chains, seed, keep, progress, numbers, size, devices, iterations=iterations, **settings
+        )
 
     def _run(
         self,
@@ -162,12 +174,17 @@ class DLN:
         seed: int,
         keep: int | Literal["all"],
         progress: bool,
+        numbers: Sequence[int] | None = None,
+        size: tuple[int, int] | None = None,
+        devices: Sequence[Any] | None = None,
         **settings: Any,
     ) -> list[Posterior]:
         if chains < 1:
             raise ValueError(f"chains: expected at least 1, got {chains}")
         sampler = preset(self.preset).override(**settings)
-        data, known = stack(requests)
+        data, known = stack(requests, size)
+        if numbers is not None:
+            numbers = [*numbers, *[0] * (data.images.shape[0] - len(requests))]
         blocks: frozenset[Block] = frozenset(known)  # type: ignore[arg-type]
         carry = chain.run(
             self.params,
@@ -179,6 +196,8 @@ class DLN:
             given=known,
             keep=sampler.iterations if keep == "all" else keep,
             keep_from=0 if keep == "all" else None,
+            numbers=numbers,
+            devices=devices,
             progress=progress,
         )
         carry = jax.tree.map(np.asarray, carry)

@@ -8,6 +8,7 @@ from importlib import import_module
 COMMANDS = {
     "demo": "recover a face that the model has never seen from one image and from more, and relight it",
     "train": "learn a model from images of many objects under several lights, known or not",
+    "infer": "recover albedo, normals and lights of every object of a folder, on one process or many",
     "data": "look at data before using it: counts, what was skipped, warnings, a contact sheet",
     "bench": "measure the speed and memory of this package on this machine",
 }

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from deep_lambertian.data.dataset import Dataset, Skipped
     from deep_lambertian.data.faces import load_faces
     from deep_lambertian.data.find_faces import NoFaceError, SeveralFacesError, find_face
-    from deep_lambertian.data.folder import load_folder, load_photos
+    from deep_lambertian.data.folder import folder_objects, load_folder, load_photos
     from deep_lambertian.data.generated import make_faces, make_solids
     from deep_lambertian.data.yaleb import load_yaleb, protocol
 
@@ -21,6 +21,7 @@ __all__ = [
     "SeveralFacesError",
     "Skipped",
     "find_face",
+    "folder_objects",
     "load_aloi",
     "load_faces",
     "load_folder",
@@ -41,6 +42,7 @@ __getattr__, __dir__ = lazy_names(
         "SeveralFacesError": "find_faces",
         "Skipped": "dataset",
         "find_face": "find_faces",
+        "folder_objects": "folder",
         "load_aloi": "aloi",
         "load_faces": "faces",
         "load_folder": "folder",

@@ -9,6 +9,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -21,37 +22,99 @@ from deep_lambertian.progress import track
 LIGHT_FILES = ("lights.txt", "lights.csv")
 
 
+@dataclass(frozen=True)
+class Entry:
+    """One object as the listing shows it: its files, how many of them are images, and whether its lights are given."""
+
+    files: list[str]
+    images: int
+    lights: bool
+
+
+class ObjectFolder:
+    """A folder or archive of objects, listed once, without decoding an image; objects are read as they are asked for.
+
+    What is read is not kept, so that memory does not grow with the folder.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.source = open_source(path)
+        folders = self.source.folders()
+        self._common = _common_lights(self.source, folders)
+        self.unreadable: list[str] = getattr(self.source, "unreadable", [])
+        self.entries: dict[str, Entry] = {}
+        for folder in sorted(folders):
+            files = folders[folder]
+            if any(map(is_image_name, files)):
+                names = [PurePosixPath(file).name for file in files]
+                images = sum(is_image_name(name) and not _is_mask(name) for name in names)
+                lights = self._common is not None or any(name.lower() in LIGHT_FILES for name in names)
+                # Images at the top are an object called like the folder itself.
+                label = folder or self.source.path.name or self.source.path.absolute().name
+                if label in self.entries:
+                    self.close()
+                    raise ValueError(f"{path}: expected each object's name to be its own, got {label!r} twice")
+                self.entries[label] = Entry(files, images, lights)
+
+    def __enter__(self) -> "ObjectFolder":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.source.close()
+
+    def nothing(self, skipped: Sequence[Skipped] = ()) -> ValueError:
+        """The error that says that no object has been found, and what was left out."""
+        reasons = "; ".join(f"{s.name}: {s.reason}" for s in skipped[:3])
+        return ValueError(
+            f"{self.source.path}: expected folders of images, one for each object, found none among "
+            f"{len(self.source.names)} files{' (' + reasons + ')' if reasons else ''}"
+        )
+
+    def read(self, name: str, shape: tuple[int, int], srgb: bool, skipped: list[Skipped]) -> "Object | None":
+        """One object's images, mask and lights; None where no image of it can be used. `skipped` gets what was not."""
+        if name not in self.entries:
+            raise ValueError(f"{self.source.path}: no object {name!r} among the {len(self.entries)} in it")
+        return _read_object(self.source, name, self.entries[name].files, shape, srgb, skipped, self._common)
+
+
+def folder_objects(path: str | Path) -> list[str]:
+    """The names of the objects of a folder or archive, sorted, found without decoding an image."""
+    with ObjectFolder(path) as source:
+        return list(source.entries)
+
+
 def load_folder(
-    path: str | Path, size: int | tuple[int, int] = 48, *, srgb: bool = True, progress: bool = False
+    path: str | Path,
+    size: int | tuple[int, int] = 48,
+    *,
+    objects: Sequence[str] | None = None,
+    srgb: bool = True,
+    progress: bool = False,
 ) -> Dataset:
-    """All objects of a folder or archive; images at the top, beside no folders, are one object.
+    """All objects of a folder or archive, or those named; images at the top, beside no folders, are one object.
 
     Files are taken to be sRGB and made linear unless `srgb` is false. The images of one object must be of one size, and
     are brought to `size` by area averaging.
     """
     shape = (size, size) if isinstance(size, int) else size
-    objects, masks, lights, skipped = [], [], [], []
-    with open_source(path) as source:
-        skipped += [Skipped(name, "folder cannot be read") for name in getattr(source, "unreadable", [])]
-        folders = source.folders()
-        common = _common_lights(source, folders)
-        holding = {folder: names for folder, names in folders.items() if any(map(is_image_name, names))}
-        for folder in track(sorted(holding), "reading objects", progress):
-            found = _read_object(source, folder, holding[folder], shape, srgb, skipped, common)
-            if found is not None:
-                name, images, mask, directions = found
-                objects.append((name, images))
+    found, masks, lights, skipped = [], [], [], []
+    with ObjectFolder(path) as source:
+        skipped += [Skipped(name, "folder cannot be read") for name in source.unreadable]
+        for name in track(list(source.entries) if objects is None else objects, "reading objects", progress):
+            read = source.read(name, shape, srgb, skipped)
+            if read is not None:
+                _, images, mask, directions = read
+                found.append((name, images))
                 masks.append([mask] * len(images))
                 lights.append(directions)
-        if not objects:
-            reasons = "; ".join(f"{s.name}: {s.reason}" for s in skipped[:3])
-            raise ValueError(
-                f"{path}: expected folders of images, one for each object, found none among {len(source.names)} files"
-                f"{' (' + reasons + ')' if reasons else ''}"
-            )
+        if not found:
+            raise source.nothing(skipped)
     known = any(light is not None for row in lights for light in row)
     return stack_objects(
-        objects,
+        found,
         masks=masks,
         lights=lights if known else None,
         skipped=skipped,
@@ -88,7 +151,7 @@ Object = tuple[str, list[tuple[str, np.ndarray]], np.ndarray | None, list[np.nda
 
 def _read_object(
     source: Source,
-    folder: str,
+    label: str,
     names: list[str],
     shape: tuple[int, int],
     srgb: bool,
@@ -99,8 +162,8 @@ def _read_object(
     images, mask, by_name = [], None, {PurePosixPath(name).name: name for name in names}
     sizes: list[tuple[str, tuple[int, ...]]] = []
     lost: set[int] = set()
-    listed = [file for file in sorted(by_name, key=natural) if is_image_name(file) and not _is_mask(file)]
-    for number, file in enumerate(listed):
+    in_order = [file for file in sorted(by_name, key=natural) if is_image_name(file) and not _is_mask(file)]
+    for number, file in enumerate(in_order):
         try:
             pixels = decode(source.read(by_name[file]), by_name[file], srgb=srgb).pixels
         except (ImageError, SourceError) as error:
@@ -121,12 +184,11 @@ def _read_object(
             skipped.append(Skipped(name, "not an image by its name"))
     if not images:
         return None
-    label = folder or source.path.name
     _one_size(sizes, label)
     lights_file = next((by_name[file] for file in by_name if file.lower() in LIGHT_FILES), common)
     directions: list[np.ndarray | None] = [None] * len(images)
     if lights_file is not None:
-        table = read_lights(source.read(lights_file), lights_file, listed)
+        table = read_lights(source.read(lights_file), lights_file, in_order)
         directions = [light for number, light in enumerate(table) if number not in lost]
     return label, images, mask, directions
 

@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 from deep_lambertian import draws
-from deep_lambertian.distributed import gather, place
+from deep_lambertian.distributed import gather, is_shared, place
 from deep_lambertian.inference import gibbs
 from deep_lambertian.inference.sampler import Block, Sampler
 from deep_lambertian.lambertian import scale_normals
@@ -203,21 +203,29 @@ def run(
     given: dict[str, jax.Array] | None = None,
     keep: int = 0,
     keep_from: int | None = None,
+    numbers: Sequence[int] | None = None,
     devices: Sequence[Any] | None = None,
     progress: bool = False,
 ) -> Carry:
     """Run `chains` chains for each of S objects: `data` and `given` have a leading axis S, the answer (S, C).
 
     `given` holds the starts of blocks that do not start from the prior; `keep` states are kept, evenly spread over the
-    sweeps from `keep_from` (the end of the burn-in unless told). With many processes, each of which calls this with
-    the same arguments, objects are shared out over all of them, and every one is given the whole answer.
+    sweeps from `keep_from` (the end of the burn-in unless told). `numbers`, 0 … S−1 unless told, make the objects'
+    keys: an object that keeps its number keeps its draws, whatever it is run with. With many processes, each of which
+    calls this with the same arguments, objects are shared out over all of them, and every one is given the whole
+    answer; on `devices` that are all its own, a process works by itself.
     """
     objects = data.images.shape[0]
     devices = jax.devices() if devices is None else devices
-    if jax.process_count() == 1:
-        devices = devices[: max(1, min(len(devices), objects))]
     mesh = Mesh(np.array(devices), ("objects",))
-    keys = chain_keys(seed, jnp.arange(objects), chains)
+    shared = is_shared(mesh)
+    if not shared:
+        devices = devices[: max(1, min(len(devices), objects))]
+        mesh = Mesh(np.array(devices), ("objects",))
+    numbers = range(objects) if numbers is None else numbers
+    if len(numbers) != objects:
+        raise ValueError(f"numbers: expected one for each of {objects} objects, got {len(numbers)}")
+    keys = chain_keys(seed, jnp.asarray(list(numbers), jnp.int32), chains)
     spare = -objects % len(devices)  # devices take equal shares: repeat the last object to fill up
     padded = jax.tree.map(lambda x: _extend(x, spare), (data, given or {}, keys))
     data, given, keys = place(padded, mesh, PartitionSpec("objects"))
@@ -231,7 +239,7 @@ def run(
         carry = _advance_all(params, data, keys, carry, schedule, bounds, kernel, clamped, mesh)
         if progress:
             jax.block_until_ready(carry)
-    if jax.process_count() > 1:
+    if shared:
         carry = gather(carry)
     return jax.tree.map(lambda x: x[:objects], carry) if spare else carry
 

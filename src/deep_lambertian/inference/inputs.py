@@ -103,12 +103,22 @@ def _known(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
-def stack(requests: Sequence[Request]) -> tuple[Observation, dict[str, jnp.ndarray]]:
-    """Many objects in one batch (S, P, ...): objects with fewer images are filled up with images of weight 0."""
-    most = max(request.images.shape[0] for request in requests)
+def stack(
+    requests: Sequence[Request], size: tuple[int, int] | None = None
+) -> tuple[Observation, dict[str, jnp.ndarray]]:
+    """Many objects in one batch (S, P, ...): objects with fewer images are filled up with images of weight 0.
+
+    With a `size`, of at least so many objects and images: the batch is filled up to it in the same way.
+    """
+    objects, most = size or (0, 0)
+    most = max(most, *(request.images.shape[0] for request in requests))
+    spare = max(objects - len(requests), 0)
 
     def fill(array: np.ndarray) -> np.ndarray:
         return np.concatenate([array, np.zeros((most - array.shape[0], *array.shape[1:]), np.float32)])
+
+    def whole(arrays: list[np.ndarray]) -> jnp.ndarray:
+        return jnp.asarray(np.stack(arrays + [np.zeros_like(arrays[0])] * spare))
 
     blocks = {frozenset(request.known) for request in requests}
     if len(blocks) > 1:
@@ -119,7 +129,6 @@ def stack(requests: Sequence[Request]) -> tuple[Observation, dict[str, jnp.ndarr
     known = {}
     for block in next(iter(blocks)):
         values = [request.known[block] for request in requests]
-        known[block] = jnp.asarray(np.stack([fill(v) if block == "lights" else v for v in values]))
-    images = jnp.asarray(np.stack([fill(request.images) for request in requests]))
-    weights = jnp.asarray(np.stack([fill(request.weights) for request in requests]))
-    return Observation(images, weights), known
+        known[block] = whole([fill(v) if block == "lights" else v for v in values])
+    images, weights = ([fill(getattr(request, what)) for request in requests] for what in ("images", "weights"))
+    return Observation(whole(images), whole(weights)), known

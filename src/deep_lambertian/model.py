@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep_lambertian import draws, model_file
+from deep_lambertian import draws, model_file, models
 from deep_lambertian.inference import chain
 from deep_lambertian.inference.inputs import Request, check_request, stack
 from deep_lambertian.inference.posterior import Posterior, summarise
@@ -250,14 +250,15 @@ class DLN:
             np.asarray(lights),
         )
 
-    def save(self, path: str | Path) -> None:
-        """Write the model to one safetensors file, whole or not at all."""
+    def save(self, path: str | Path, *, compact: bool = False) -> None:
+        """Write the model to one safetensors file, whole or not at all; `compact` stores matrices in half precision."""
         header = {"shape": list(self.shape), "preset": self.preset, "info": self.info}
-        model_file.write(path, self.params, header)
+        model_file.write(path, self.params, header, compact=compact)
 
 
 def load_model(path: str | Path) -> DLN:
-    """Load a model from a file that `DLN.save` wrote."""
+    """Load a model from a file that `DLN.save` wrote, or one that comes with the package, by its name."""
+    path = models.find(path)
     params, header = model_file.read(path)
     try:
         height, width = header["shape"]

@@ -23,8 +23,12 @@ class ModelFileError(ValueError):
     """A file that is no model of ours, or a damaged one."""
 
 
-def write(path: str | Path, params: Params, header: dict[str, Any]) -> None:
-    """Write a model in one go: `path` holds the old file or the whole new one, never a part."""
+def write(path: str | Path, params: Params, header: dict[str, Any], *, compact: bool = False) -> None:
+    """Write a model in one go: `path` holds the old file or the whole new one, never a part.
+
+    With `compact`, matrices are stored in half precision, which halves the file; vectors, such as the biases that
+    thresholds depend on, keep theirs.
+    """
     tensors: dict[str, np.ndarray] = {}
     structure = describe(params.prior, "prior", tensors)
     for field in dataclasses.fields(params):
@@ -32,6 +36,9 @@ def write(path: str | Path, params: Params, header: dict[str, Any]) -> None:
             tensors[field.name] = np.asarray(getattr(params, field.name))
     described = {"version": VERSION, "prior": structure, **header}
     contiguous = {name: np.array(value, order="C") for name, value in tensors.items()}
+    if compact:
+        large = {name: value for name, value in contiguous.items() if value.ndim == 2 and min(value.shape) > 3}
+        contiguous |= {name: value.astype(np.float16) for name, value in large.items()}
     with atomic_write(path) as file:
         file.write(to_bytes(contiguous, metadata={KEY: json.dumps(described, sort_keys=True)}))
 

@@ -9,6 +9,8 @@ COMMANDS = {
     "demo": "recover a face that the model has never seen from one image and from more, and relight it",
     "train": "learn a model from images of many objects under several lights, known or not",
     "infer": "recover albedo, normals and lights of every object of a folder, on one process or many",
+    "reproduce": "the paper's experiments on the real data: train, infer, relight, recognise, and draw",
+    "models": "list the models that come with the package, or show the card of one",
     "data": "look at data before using it: counts, what was skipped, warnings, a contact sheet",
     "bench": "measure the speed and memory of this package on this machine",
 }
@@ -36,7 +38,8 @@ def build_parser() -> argparse.ArgumentParser:
         )
         module.add_arguments(sub)
         sub.add_argument("--seed", type=int, default=0, help="seed of every random number (default: 0)")
-        sub.add_argument("--json", action="store_true", help="print the figures as JSON")
+        if "json" not in {action.dest for action in sub._actions}:  # a command may write JSON to a file instead
+            sub.add_argument("--json", action="store_true", help="print the figures as JSON")
         sub.add_argument("--quiet", action="store_true", help="print nothing but the results")
         sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
         sub.set_defaults(run=module.run)

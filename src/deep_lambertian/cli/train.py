@@ -6,6 +6,7 @@ For many processes, on one machine or several, start the same command on each wi
 """
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="change one setting, such as iterations=6 or cd.learning_rate=0.01; may be given several times",
     )
     parser.add_argument("--faces", type=Path, metavar="PATH", help="faces that the albedo prior first learns from")
+    parser.add_argument("--compact", metavar="FILE", type=Path, help="write the model in half precision to FILE too")
     parser.add_argument("--restart", action="store_true", help="begin anew in a folder that holds a run")
     parser.add_argument("--tensorboard", action="store_true", help="write the monitors for TensorBoard too")
     group = parser.add_argument_group("many processes")
@@ -80,6 +82,8 @@ def run(options: argparse.Namespace) -> None:
     if not first:
         return
     path = options.out / "model.safetensors"
+    if options.compact is not None:
+        model.save(options.compact, compact=True)
     if options.json:
         print(json.dumps({"model": str(path), **model.info["monitors"]}, indent=2))
     else:
@@ -104,13 +108,18 @@ def _config(options: argparse.Namespace, kind: Any) -> Any:
             raise ValueError(f"--preset {options.preset}: {options.config} is of the preset {config.preset!r}")
     else:
         config = kind.of_preset(options.preset or "best")
+    return config.override(**{"seed": options.seed, **settings_of(options.settings)})
+
+
+def settings_of(given: Sequence[str]) -> dict[str, Any]:
+    """What `--set KEY=VALUE`, given several times, asks to change."""
     changes = {}
-    for setting in options.settings:
+    for setting in given:
         name, found, value = setting.partition("=")
         if not found:
             raise ValueError(f"--set: expected KEY=VALUE, got {setting!r}")
         changes[name.strip()] = _value(value.strip())
-    return config.override(**{"seed": options.seed, **changes})
+    return changes
 
 
 def _value(text: str) -> Any:

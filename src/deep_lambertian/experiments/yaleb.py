@@ -1,0 +1,260 @@
+"""Section 4.1 on Yale B: samples, inference, relighting and one-shot recognition of held-out people, in one run.
+
+Every stage is kept in the folder of the run, and is not computed again when it is there.
+"""
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep_lambertian.data import Dataset, load_faces, load_yaleb
+from deep_lambertian.data.yaleb import PROTOCOLS
+from deep_lambertian.experiments import recognise
+from deep_lambertian.experiments.cache import Cache
+from deep_lambertian.experiments.surfaces import by_key, common_map, infer_sets, judge, mean_shape_sets
+from deep_lambertian.experiments.trials import Test, Trial
+from deep_lambertian.learning.config import Config
+from deep_lambertian.learning.train import train
+from deep_lambertian.model import DLN, load_model
+from deep_lambertian.tasks import dbn_svm
+from deep_lambertian.tasks.mean_shape import mean_normals
+from deep_lambertian.tasks.stereo import reference_surfaces
+
+PARTS = ("samples", "inference", "relighting", "recognition")
+BESIDE = ("paper", "separate")
+COUNTS = (1, 2, 4, 7)  # input images for which surfaces are judged
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to run. `beside` are other ways to train, whose figures stand beside: as published, and with two priors.
+
+    `parts` are some of `PARTS`; `quick` is a smoke run: fewer sweeps, choices and subjects, and figures not to quote.
+    """
+
+    protocol: str = "dev"
+    preset: str = "best"
+    settings: dict[str, Any] = field(default_factory=dict)
+    model: str | None = None
+    faces: str | None = None
+    beside: tuple[str, ...] = BESIDE
+    parts: tuple[str, ...] = PARTS
+    seed: int = 0
+    size: int = 24
+    quick: bool = False
+    allow_missing: bool = False
+    chains: int | None = None
+
+    def __post_init__(self) -> None:
+        for what, given, known in (("parts", self.parts, PARTS), ("beside", self.beside, BESIDE)):
+            unknown = [each for each in given if each not in known]
+            if unknown:
+                raise ValueError(f"{what}: expected some of {', '.join(known)}, got {', '.join(unknown)}")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A model of the run under its name in the tables, and the people it has learned from."""
+
+    name: str
+    model: DLN
+    surfaces: dict[Any, dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that the figures are drawn from."""
+
+    options: Options
+    train: Dataset
+    held_out: Dataset
+    test: Test
+    trials: list[Trial]
+    references: np.ndarray  # of the test subjects
+    train_references: np.ndarray
+    variants: list[Variant]
+    mean_normals: np.ndarray
+    results: dict[str, Any]
+
+
+def subjects(data: Dataset, name: str, allow_missing: bool) -> tuple[Dataset, Dataset, list[str]]:
+    """Training and test subjects of a protocol, and which of them are missing, for which leave must be given."""
+    train, test = PROTOCOLS[name]
+    lacking = [subject for subject in train + test if subject not in data.names]
+    there = {"train": [s for s in train if s in data.names], "test": [s for s in test if s in data.names]}
+    if lacking and not allow_missing:
+        raise ValueError(
+            f"protocol {name!r} needs subjects that are not there: {', '.join(lacking)}; "
+            "give the whole database, or run on what is there with --allow-missing"
+        )
+    for what, names in there.items():
+        if len(names) < 2:
+            raise ValueError(
+                f"protocol {name!r}: expected at least two {what} subjects, found {len(names)}"
+                + (f"; missing are {', '.join(lacking)}" if lacking else "")
+            )
+    return data.objects(there["train"]), data.objects(there["test"]), lacking
+
+
+def check_subsets(data: Dataset, allow_missing: bool) -> None:
+    """Every subject must have images of subsets 1 to 4, or leave be given to do without."""
+    assert data.subsets is not None
+    lacking = [
+        f"{name} (subset {', '.join(map(str, sorted(set(range(1, 5)) - set(row.tolist()))))})"
+        for name, row in zip(data.names, data.subsets, strict=True)
+        if set(range(1, 5)) - set(row.tolist())
+    ]
+    if lacking and not allow_missing:
+        raise ValueError(
+            f"images are missing: none of {', '.join(lacking[:5])}{' …' if len(lacking) > 5 else ''}; "
+            "run on what is there with --allow-missing"
+        )
+
+
+def reproduce(
+    path: str | Path, out: str | Path, options: Options, *, restart: bool = False, show: bool = False, say: Say = print
+) -> Run:
+    """Train, infer, relight and recognise; the figures are in `results`."""
+    model = None if options.model is None else load_model(options.model)
+    size = options.size if model is None else model.shape
+    say("reading images")
+    data = load_yaleb(path, size, progress=show)
+    learners, held_out, lacking = subjects(data, options.protocol, options.allow_missing)
+    check_subsets(learners, options.allow_missing)
+    check_subsets(held_out, options.allow_missing)
+    if options.quick:
+        held_out = held_out.objects(range(min(4, len(held_out))))
+    cache = Cache(out, _description(options, data, model), restart)
+    test = Test.of(held_out)
+    trials = test.trials(choices=3 if options.quick else 10, seed=options.seed)
+    if options.quick:
+        trials = [trial for trial in trials if trial.k in (1, 2)][:5]
+    if "recognition" not in options.parts:  # surfaces are judged for these numbers of images only
+        trials = [trial for trial in trials if trial.k in COUNTS]
+    references, train_references = reference_surfaces(held_out), reference_surfaces(learners)
+    average = mean_normals(train_references)
+    models = _models(learners, options, Path(out), model, show, say)
+    sets = test.shown(trials)
+    variants = []
+    for name, each in models.items():
+        needed = sets if set(options.parts) - {"samples"} else sets[:1]
+        say(f"{name}: surfaces from {len(needed)} sets of images")
+        chains = {"chains": options.chains} if options.chains else {}
+        quick = {"iterations": 40} if options.quick else {}
+        found = infer_sets(each, test, needed, cache, name, options.seed, show, **chains, **quick)
+        variants.append(Variant(name, each, found))
+    results: dict[str, Any] = {
+        "protocol": options.protocol,
+        "preset": options.preset if model is None else model.preset,
+        "subjects": {"train": list(learners.names), "test": list(held_out.names), "missing": lacking},
+        "quick": options.quick,
+        "seed": options.seed,
+    }
+    run = Run(options, learners, held_out, test, trials, references, train_references, variants, average, results)
+    if {"inference", "relighting"} & set(options.parts):
+        results |= _judge(run, cache, say)
+    if "recognition" in options.parts:
+        results["recognition"] = _recognise(run, cache, say)
+    return run
+
+
+def _description(options: Options, data: Dataset, model: DLN | None) -> dict[str, Any]:
+    """What makes two runs the same: all but the parts, which share their stages."""
+    described: dict[str, Any] = {
+        name: value
+        for name, value in vars(options).items()
+        if name not in ("parts", "beside", "model", "faces", "allow_missing")
+    }
+    described["data"] = f"{len(data)} subjects, {zlib.crc32(np.ascontiguousarray(data.images).tobytes()):08x}"
+    described["faces"] = None if options.faces is None else Path(options.faces).name
+    described["model"] = None if model is None else f"{zlib.crc32(np.asarray(model.params.noise_var).tobytes()):08x}"
+    return described
+
+
+def configs(options: Options) -> dict[str, Config]:
+    """The settings of every model that the run trains, by its name in the tables."""
+    main = Config.of_preset("quick" if options.quick else options.preset).override(
+        seed=options.seed, **options.settings
+    )
+    found = {"dln": main}
+    if "separate" in options.beside and options.preset == "best" and main.prior == "joint":
+        found["dln_separate"] = main.override(prior="separate")
+    if "paper" in options.beside and options.preset != "paper":
+        found["dln_paper"] = Config.of_preset("paper").override(seed=options.seed)
+    return {"dln": main} if options.quick else found
+
+
+def _models(learners: Dataset, options: Options, out: Path, model: DLN | None, show: bool, say: Say) -> dict[str, DLN]:
+    if model is not None:
+        seen = set(model.info.get("objects", [])) & set(PROTOCOLS[options.protocol][1])
+        if seen:
+            say(f"note: {options.model} has been trained on {len(seen)} of the test subjects: its figures flatter it")
+        return {"dln": model}
+    found = {}
+    for name, config in configs(options).items():
+        say(f"{name}: training on {len(learners)} subjects")
+        faces = None
+        if options.faces is not None and config.start == "random" and config.prior == "separate":
+            faces = load_faces(options.faces, size=learners.shape[0], progress=show)
+        found[name] = train(learners, config, faces=faces, out=out / f"training-{name}", progress=show)
+    return found
+
+
+def _judge(run: Run, cache: Cache, say: Say) -> dict[str, Any]:
+    """Normals, albedo and relighting for each number of images, of every model and of the mean shape."""
+    tables: dict[str, dict[str, Any]] = {}
+    for variant in run.variants:
+        say(f"{variant.name}: normals, albedo and relighting")
+
+        def make(variant: Variant = variant) -> dict[str, Any]:
+            mapped = common_map(variant.model, run.train, run.train_references, run.options.seed)
+            found = judge(variant.surfaces, run.test, run.references, COUNTS, mapped)
+            return found | {"common_map": mapped.tolist()}
+
+        tables[variant.name] = cache.figures(f"judged-{variant.name}", make)
+    average = mean_shape_sets(run.mean_normals, run.test, run.test.shown(run.trials))
+    tables["mean_shape"] = judge(average, run.test, run.references, COUNTS)
+    return {
+        what: {name: table[what] for name, table in tables.items()}
+        for what in ("normals_deg", "albedo_correlation", "relighting_rmse")
+    }
+
+
+def _recognise(run: Run, cache: Cache, say: Say) -> dict[str, Any]:
+    """The errors of all methods."""
+    test, methods = run.test, recognise.baseline_methods(run.test)
+    average = mean_shape_sets(run.mean_normals, test, test.shown(run.trials))
+    methods |= recognise.surface_methods("mean_shape", test, by_key(average))
+    methods["dbn_svm"] = _dbn_svm(run)
+    for variant in run.variants:
+        noise = np.asarray(variant.model.params.noise_var)
+        methods |= recognise.surface_methods(variant.name, test, by_key(variant.surfaces), noise)
+    found = {}
+    for name, method in methods.items():
+        say(f"recognition: {name}")
+        found[name] = cache.figures(
+            f"recognition-{name}", lambda method=method: recognise.score(method, test, run.trials)
+        )
+    return found
+
+
+def _dbn_svm(run: Run) -> recognise.Method:
+    """Learns its features when it is first asked for something."""
+    learned: list[Any] = []
+
+    def method(trial: Trial) -> np.ndarray:
+        if not learned:
+            images = np.concatenate([images.reshape(len(images), -1) for _, images, _, _ in run.train.each()])
+            layers = dbn_svm.learn_features(images, epochs=2 if run.options.quick else 50, seed=run.options.seed)
+            learned.extend([[dbn_svm.features(layers, rows) for rows in run.test.images]])
+            learned.append(dbn_svm.features(layers, run.test.probes))
+        images, probes = learned
+        gallery = np.stack([rows[chosen] for rows, chosen in zip(images, trial.images, strict=True)])
+        return dbn_svm.svm_distances(gallery, probes, run.options.seed)
+
+    return method

@@ -1,5 +1,6 @@
 """The Deep Lambertian Network as its users meet it: build, draw, infer, save and load."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -236,9 +237,7 @@ class DLN:
         albedo, normals = last.albedo[:, 0], last.normals[:, 0]
         light_key, noise_key = draws.split(draws.make_key(seed), 2)
         if lights is None:
-            spread = jnp.linalg.cholesky(jnp.linalg.inv(self.params.light_precision))
-            offsets = draws.normal(light_key, (count, images, 3)) @ spread.T
-            lights = self.params.light_mean[None, None] + offsets
+            lights = self._lights(light_key, (count, images, 3))
         else:
             lights = jnp.broadcast_to(jnp.atleast_2d(jnp.asarray(lights, jnp.float32)), (count, images, 3))
         clean = jax.vmap(render)(albedo, normals, lights)
@@ -249,6 +248,24 @@ class DLN:
             np.moveaxis(np.asarray(normals).reshape(count, 3, *self.shape), 1, -1),
             np.asarray(lights),
         )
+
+    def sample_lights(self, count: int, seed: int = 0) -> np.ndarray:
+        """Lights (count, 3) from what the model believes of them."""
+        return np.asarray(self._lights(draws.make_key(seed), (count, 3)))
+
+    def _lights(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        spread = jnp.linalg.cholesky(jnp.linalg.inv(self.params.light_precision))
+        mean = self.params.light_mean.reshape(*[1] * (len(shape) - 1), 3)
+        return mean + draws.normal(key, shape) @ spread.T
+
+    @property
+    def checksum(self) -> str:
+        """The same for models of the same parameters, and for no others."""
+        found = hashlib.sha256(repr(self.shape).encode())
+        for where, leaf in jax.tree_util.tree_leaves_with_path(self.params):
+            found.update(f"{jax.tree_util.keystr(where)} {leaf.shape}".encode())
+            found.update(np.ascontiguousarray(leaf).tobytes())
+        return found.hexdigest()[:16]
 
     def save(self, path: str | Path, *, compact: bool = False) -> None:
         """Write the model to one safetensors file, whole or not at all; `compact` stores matrices in half precision."""

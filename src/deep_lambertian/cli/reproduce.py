@@ -11,7 +11,7 @@ from typing import Any
 EXAMPLE = """examples:
   dln reproduce yaleb CroppedYale.zip --protocol dev --faces faces48.npz --out yale
   dln reproduce yaleb CroppedYale.zip --protocol dev --model yale/training-dln/model.safetensors --out again
-  dln reproduce yaleb CroppedYale.zip --only recognition --seed 1 --json one.json --out one
+  dln reproduce yaleb CroppedYale.zip --only recognition --most 1 --seed 1 --json one.json --out one
   dln reproduce aloi aloi_red4_ill.tar --out aloi"""
 PARTS = ("samples", "inference", "relighting", "recognition")
 
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="NAME", help="a trained model, by name or path: nothing is trained")
     parser.add_argument("--only", choices=PARTS, action="append", metavar="PART", help=f"one of {', '.join(PARTS)}")
     parser.add_argument("--size", type=int, help="pixels a side (default: 24 for yaleb, 48 for aloi)")
+    parser.add_argument("--most", type=int, default=7, metavar="K", help="at most K training images of each person")
     parser.add_argument("--chains", type=int, help="chains for each set of images (default: as the preset has it)")
     parser.add_argument("--quick", action="store_true", help="a smoke run, whose figures mean nothing")
     parser.add_argument("--allow-missing", action="store_true", help="run on the subjects and subsets that are there")
@@ -76,6 +77,7 @@ def _yaleb(options: argparse.Namespace, show: bool, say: Any) -> tuple[dict[str,
         quick=options.quick,
         allow_missing=options.allow_missing,
         chains=options.chains,
+        most=options.most,
     )
     found = reproduce(options.path, options.out, chosen, restart=options.restart, show=show, say=say)
     return found.results, draw(found, options.out, show=show, say=say)

@@ -49,6 +49,7 @@ class Options:
     quick: bool = False
     allow_missing: bool = False
     chains: int | None = None
+    most: int = 7  # training images of a person in recognition
 
     def __post_init__(self) -> None:
         for what, given, known in (("parts", self.parts, PARTS), ("beside", self.beside, BESIDE)):
@@ -132,13 +133,14 @@ def reproduce(
     cache = Cache(out, _description(options, data, model), restart)
     test = Test.of(held_out)
     trials = test.trials(choices=3 if options.quick else 10, seed=options.seed)
+    trials = [trial for trial in trials if trial.k <= options.most]
     if options.quick:
         trials = [trial for trial in trials if trial.k in (1, 2)][:5]
     if "recognition" not in options.parts:  # surfaces are judged for these numbers of images only
         trials = [trial for trial in trials if trial.k in COUNTS]
     references, train_references = reference_surfaces(held_out), reference_surfaces(learners)
     average = mean_normals(train_references)
-    models = _models(learners, options, Path(out), model, show, say)
+    models = _models(learners, options, Path(out), model, restart, show, say)
     sets = test.shown(trials)
     variants = []
     for name, each in models.items():
@@ -172,7 +174,7 @@ def _description(options: Options, data: Dataset, model: DLN | None) -> dict[str
     }
     described["data"] = f"{len(data)} subjects, {zlib.crc32(np.ascontiguousarray(data.images).tobytes()):08x}"
     described["faces"] = None if options.faces is None else Path(options.faces).name
-    described["model"] = None if model is None else f"{zlib.crc32(np.asarray(model.params.noise_var).tobytes()):08x}"
+    described["model"] = None if model is None else model.checksum
     return described
 
 
@@ -189,7 +191,9 @@ def configs(options: Options) -> dict[str, Config]:
     return {"dln": main} if options.quick else found
 
 
-def _models(learners: Dataset, options: Options, out: Path, model: DLN | None, show: bool, say: Say) -> dict[str, DLN]:
+def _models(
+    learners: Dataset, options: Options, out: Path, model: DLN | None, restart: bool, show: bool, say: Say
+) -> dict[str, DLN]:
     if model is not None:
         seen = set(model.info.get("objects", [])) & set(PROTOCOLS[options.protocol][1])
         if seen:
@@ -201,7 +205,8 @@ def _models(learners: Dataset, options: Options, out: Path, model: DLN | None, s
         faces = None
         if options.faces is not None and config.start == "random" and config.prior == "separate":
             faces = load_faces(options.faces, size=learners.shape[0], progress=show)
-        found[name] = train(learners, config, faces=faces, out=out / f"training-{name}", progress=show)
+        folder = out / f"training-{name}"
+        found[name] = train(learners, config, faces=faces, out=folder, restart=restart, progress=show)
     return found
 
 

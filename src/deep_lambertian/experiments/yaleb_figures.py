@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from deep_lambertian import draws
 from deep_lambertian.experiments.yaleb import Run, Variant
 from deep_lambertian.priors import DBN, Product
 from deep_lambertian.priors.generate import generate
@@ -131,10 +130,7 @@ def _sweeps(run: Run, variant: Variant, path: Path) -> None:
 def _people(run: Run, variant: Variant, path: Path) -> None:
     """The first people of the test, from their first image, and from that and the last."""
     people, shape = [], variant.model.shape
-    params = variant.model.params
-    spread = np.linalg.cholesky(np.linalg.inv(np.asarray(params.light_precision, np.float64)))
-    key = draws.make_key(run.options.seed)
-    lights = np.asarray(params.light_mean) + np.asarray(draws.normal(key, (3, 3))) @ spread.T
+    lights = variant.model.sample_lights(3, run.options.seed)
     for person in range(min(PEOPLE, len(run.test.names))):
         images = run.test.images[person]
         sets = {1: images[:1], 2: images[[0, len(images) - 1]]}

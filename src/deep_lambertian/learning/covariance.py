@@ -33,8 +33,8 @@ class CovarianceOptions:
     the weight w of a thermometer unit.
     """
 
-    reach: float | None = 0.375
-    shrinkage: float = 0.3
+    reach: float | None = 0.5
+    shrinkage: float = 0.7
     noise_share: float = 0.3
     least: float = 2.0
     directions: int = 400

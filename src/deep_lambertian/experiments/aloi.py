@@ -1,0 +1,269 @@
+"""Figure 8 on ALOI: generic objects from one held-out image, and how well that image predicts the others.
+
+The paper shows pictures only. Here the held-out images that inference has not seen are predicted too, with nothing but
+their light fitted, beside what the object's training images say without a model of shape.
+Every stage is kept in the folder of the run, and is not computed again when it is there.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep_lambertian.data import Dataset
+from deep_lambertian.data.aloi import load_aloi, split_aloi
+from deep_lambertian.experiments.cache import Cache
+from deep_lambertian.learning.config import Config
+from deep_lambertian.learning.train import train
+from deep_lambertian.model import DLN, load_model
+from deep_lambertian.tasks.baselines import RANK
+from deep_lambertian.tasks.relighting import relighting_rmse
+
+OBJECTS, QUICK_OBJECTS = 50, 12
+BATCH = 25  # objects at a time: surfaces are kept as they come
+RESAMPLES = 4000
+HIDDEN = {"albedo_hidden": (1000, 500), "normals_hidden": (1500, 500)}  # of the paper
+SMOKE = {
+    **{"iterations": 3, "albedo_hidden": (100, 30), "normals_hidden": (150, 30), "cd.epochs": 3},
+    **{"e_step.iterations": 16, "e_step.burn_in": 8, "e_step.epochs": 2},
+}
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Views:
+    """One object: the image that inference sees, those it has to predict, those it was learned from, all (·, H, W).
+
+    `mask` (H, W) holds the pixels that are the object's in every image: all methods are judged on these.
+    """
+
+    name: str
+    photo_name: str
+    photo: np.ndarray
+    others: np.ndarray
+    taught: np.ndarray
+    mask: np.ndarray
+
+    @classmethod
+    def of(cls, learned: Dataset, held_out: Dataset) -> list["Views"]:
+        """Of each object one held-out image, the lights taking turns from object to object, so that none is chosen."""
+        found = []
+        for s, (taught, tested) in enumerate(zip(learned.each(), held_out.each(), strict=True)):
+            name, images, mask, _ = tested
+            shown = s % len(images)
+            seen = np.logical_and.reduce([*taught[2], *mask])
+            others = np.delete(images, shown, axis=0)
+            found.append(cls(name, held_out.image_names[s][shown], images[shown], others, taught[1], seen))
+        return found
+
+
+# ---- Errors
+
+
+def prediction_errors(views: Views, surfaces: dict[str, np.ndarray]) -> dict[str, float]:
+    """Root mean square errors in the other held-out images; `surfaces` are scaled normals (V, 3) by method.
+
+    Every method has the same pixels and the same images, and fits only what the light may change: of a surface the
+    light of max(M ℓ, 0), of a subspace its coefficients, of an image its brightness.
+    """
+    seen = views.mask.reshape(-1)
+    photo, others, taught = (
+        images.reshape(-1, seen.size)[:, seen].astype(np.float64)
+        for images in (views.photo, views.others, views.taught)
+    )
+    found = {name: relighting_rmse(surface[seen], others) for name, surface in surfaces.items()}
+    left, singular, _ = np.linalg.svd(taught.T, full_matrices=False)
+    basis = (left * singular)[:, :RANK] / np.sqrt(len(taught))
+    mean = taught.mean(axis=0)
+    return found | {
+        "svd": linear_rmse(basis, others),
+        "svd_cone": relighting_rmse(_three(basis), others),
+        "mean_image": linear_rmse(mean[:, None], others),
+        "mean_image_unscaled": float(np.sqrt(np.mean((others - mean) ** 2))),
+        "input_image": linear_rmse(photo.T, others),
+    }
+
+
+def linear_rmse(basis: np.ndarray, photos: np.ndarray) -> float:
+    """Root mean square error of photos (N, V) against the nearest images in the span of a basis (V, R)."""
+    coefficients = np.linalg.lstsq(basis, photos.T, rcond=None)[0]
+    return float(np.sqrt(np.mean((photos.T - basis @ coefficients) ** 2)))
+
+
+def _three(basis: np.ndarray) -> np.ndarray:
+    """Three columns, where fewer images have given fewer: those added are 0."""
+    return np.pad(basis, ((0, 0), (0, RANK - basis.shape[1])))
+
+
+def summary(errors: np.ndarray, seed: int = 0) -> dict[str, Any]:
+    """Mean and median over objects, and the 95 % interval of the mean by resampling the objects."""
+    chosen = np.random.default_rng(seed).integers(len(errors), size=(RESAMPLES, len(errors)))
+    low, high = np.quantile(errors[chosen].mean(axis=1), [0.025, 0.975])
+    return {"mean": float(errors.mean()), "median": float(np.median(errors)), "interval": [float(low), float(high)]}
+
+
+def summaries(rows: Sequence[dict[str, float]], seed: int) -> dict[str, Any]:
+    """Every method's errors, and how much larger the DLN's are on the same objects, whose own spread then cancels."""
+    errors = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    return {
+        "prediction_rmse": {name: summary(each, seed) for name, each in errors.items()},
+        "dln_minus": {name: summary(errors["dln"] - each, seed) for name, each in errors.items() if name != "dln"},
+    }
+
+
+# ---- Stages
+
+
+def reproduce(
+    path: str | Path,
+    out: str | Path,
+    *,
+    model: str | None = None,
+    size: int = 48,
+    seed: int = 0,
+    quick: bool = False,
+    restart: bool = False,
+    show: bool = False,
+    say: Say = print,
+) -> tuple[dict[str, Any], Path]:
+    """Train on ten images of each of 50 objects, infer from one of the other five, predict the rest, and draw.
+
+    Returns the figures and the page that shows them. With `model`, a name or a path, nothing is trained, and its size
+    counts, not `size`. `quick` is a smoke run: few objects, small nets, and figures not to quote.
+    """
+    out = Path(out)
+    given = None if model is None else load_model(model)
+    config = config_of(seed, quick)
+    say("reading images")
+    numbers = range(1, (QUICK_OBJECTS if quick else OBJECTS) + 1)
+    data = load_aloi(path, size if given is None else _square(given), numbers, progress=show)
+    learned, held_out = split_aloi(data)
+    cache = Cache(out, _description(data, given, config, quick), restart)
+    dln = given or _trained(learned, config, out / "training", cache, restart, show, say)
+    views = Views.of(learned, held_out)
+    sampler = {"iterations": 20} if quick else {}
+    surfaces = {}
+    for name, images in {
+        "dln": [each.photo[None] for each in views],
+        "dln_training": [each.taught for each in views],
+    }.items():
+        count = sum(len(each) for each in images)
+        say(f"{name}: surfaces of {len(views)} objects from {count} images")
+        masks = [each.mask for each in views]
+        surfaces[name] = infer_all(dln, images, masks, cache, name, seed=seed, progress=show, **sampler)
+    say("predicting the other held-out images")
+    rows = [
+        prediction_errors(each, {name: found["scaled"][i] for name, found in surfaces.items()})
+        for i, each in enumerate(views)
+    ]
+    results: dict[str, Any] = {
+        "protocol": "aloi",
+        "objects": len(views),
+        "size": data.shape[0],
+        "images": {
+            "train": int(learned.present.sum()),
+            "input": len(views),
+            "predicted": sum(len(each.others) for each in views),
+        },
+        "preset": dln.preset,
+        "trained_on": {"objects": len(dln.info.get("objects", [])), "images": dln.info.get("images")},
+        "given_model": given is not None,
+        "quick": quick,
+        "seed": seed,
+        **summaries(rows, seed),
+        "per_object": {each.name: {"input": each.photo_name, **row} for each, row in zip(views, rows, strict=True)},
+    }
+    from deep_lambertian.experiments.aloi_figures import draw
+
+    say("drawing")
+    return results, draw(out, results, dln, views, surfaces["dln"], seed)
+
+
+def config_of(seed: int, quick: bool) -> Config:
+    """Algorithm 1 as published, with the layers of this experiment; for a smoke run small ones."""
+    return Config.of_preset("paper").override(seed=seed, **(SMOKE if quick else HIDDEN))
+
+
+def infer_all(
+    model: DLN,
+    images: Sequence[np.ndarray],
+    masks: Sequence[np.ndarray],
+    cache: Cache,
+    name: str,
+    *,
+    seed: int,
+    progress: bool = False,
+    **settings: Any,
+) -> dict[str, np.ndarray]:
+    """Scaled and unit normals (S, V, 3) and albedo (S, V) of S objects, in batches of one shape that are kept."""
+    size = min(BATCH, len(images)), max(len(each) for each in images)
+    parts = []
+    for first in range(0, len(images), BATCH):
+        batch = slice(first, min(first + BATCH, len(images)))
+
+        def infer(batch: slice = batch) -> dict[str, np.ndarray]:
+            numbers = range(batch.start, batch.stop)
+            posts = model.infer_many(
+                images[batch], mask=masks[batch], seed=seed, numbers=numbers, size=size, progress=progress, **settings
+            )
+            return {
+                "scaled": np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]),
+                "normals": np.stack([post.normals.reshape(-1, 3) for post in posts]),
+                "albedo": np.stack([post.albedo.reshape(-1) for post in posts]),
+            }
+
+        parts.append(cache.arrays(f"surfaces-{name}-{first:04}", infer))
+    return {what: np.concatenate([part[what] for part in parts]) for what in parts[0]}
+
+
+def _trained(learned: Dataset, config: Config, out: Path, cache: Cache, restart: bool, show: bool, say: Say) -> DLN:
+    """The model of this run. That it was finished is a stage of its own: a model file alone may be an older run's."""
+    made: list[DLN] = []
+
+    def learn() -> DLN:
+        say(f"training on {int(learned.present.sum())} images of {len(learned)} objects")
+
+        def told(monitors: dict[str, Any]) -> None:
+            seconds = sum(value for name, value in monitors.items() if name.startswith("seconds"))
+            say(f"  EM {monitors['iteration']}: noise {monitors['noise']:.4f}, {seconds:.0f} s")
+
+        return train(learned, config, out=out, restart=restart, progress=show, on_step=told)
+
+    def make() -> dict[str, Any]:
+        made.append(learn())
+        return {"iterations": made[0].info["iterations"], "monitors": made[0].info["monitors"]}
+
+    cache.figures("training", make)
+    path = out / "model.safetensors"
+    if made:
+        return made[0]
+    return load_model(path) if path.is_file() else learn()
+
+
+def _square(model: DLN) -> int:
+    height, width = model.shape
+    if height != width:
+        raise ValueError(
+            f"model: expected one of square images, as ALOI's objects are cropped, got {height}×{width}; "
+            "give another one, or none to train it"
+        )
+    return height
+
+
+def _description(data: Dataset, model: DLN | None, config: Config, quick: bool) -> dict[str, Any]:
+    """What makes two runs the same."""
+    described: dict[str, Any] = {
+        "protocol": "aloi",
+        "size": data.shape[0],
+        "seed": config.seed,
+        "quick": quick,
+        "data": f"{len(data)} objects, {zlib.crc32(np.ascontiguousarray(data.images).tobytes()):08x}",
+        "model": None,
+        "settings": None,
+    }
+    if model is None:
+        return described | {"settings": f"{zlib.crc32(config.to_toml().encode()):08x}"}
+    return described | {"model": model.checksum}

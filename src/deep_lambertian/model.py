@@ -14,7 +14,7 @@ from deep_lambertian import draws, model_file, models
 from deep_lambertian.inference import chain
 from deep_lambertian.inference.inputs import Request, check_request, stack
 from deep_lambertian.inference.posterior import Posterior, summarise
-from deep_lambertian.inference.sampler import Block, preset
+from deep_lambertian.inference.sampler import CHAINS, Block, preset
 from deep_lambertian.lambertian import render
 from deep_lambertian.params import Observation, Params
 from deep_lambertian.priors import DBN, Prior, Product
@@ -103,7 +103,7 @@ class DLN:
         lights: Any = None,
         mask: Any = None,
         iterations: int | None = None,
-        chains: int = 1,
+        chains: int | None = None,
         seed: int = 0,
         *,
         weights: Any = None,
@@ -119,7 +119,7 @@ class DLN:
         `lights` (P, 3), `albedo` (H, W) and `normals` (H, W, 3) are held fixed where they are given: known lights make
         it photometric stereo, a known surface leaves the light to be found. `mask` and `weights`, (H, W) or
         (P, H, W), say how much a pixel counts. `keep` states are kept, evenly spread after the burn-in, or "all" from
-        the first sweep on. `iterations` and any further `settings` of `Sampler` override the model's preset.
+        the first sweep on. `iterations`, `chains` and any further `settings` of `Sampler` override the model's preset.
         """
         request = check_request(self.shape, images, lights, mask, weights, albedo, normals)
         return self._run([request], chains, seed, keep, progress, iterations=iterations, **settings)[0]
@@ -130,7 +130,7 @@ class DLN:
         lights: Sequence[Any] | None = None,
         mask: Sequence[Any] | None = None,
         iterations: int | None = None,
-        chains: int = 1,
+        chains: int | None = None,
         seed: int = 0,
         *,
         weights: Sequence[Any] | None = None,
@@ -171,7 +171,7 @@ class DLN:
     def _run(
         self,
         requests: list[Request],
-        chains: int,
+        chains: int | None,
         seed: int,
         keep: int | Literal["all"],
         progress: bool,
@@ -180,6 +180,7 @@ class DLN:
         devices: Sequence[Any] | None = None,
         **settings: Any,
     ) -> list[Posterior]:
+        chains = CHAINS[self.preset] if chains is None else chains
         if chains < 1:
             raise ValueError(f"chains: expected at least 1, got {chains}")
         sampler = preset(self.preset).override(**settings)

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a folder or archive with a folder for each object")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--batch", type=int, default=32, metavar="N", help="at most N objects at once (default: 32)")
-    parser.add_argument("--chains", type=int, default=1, metavar="N", help="N chains for each object (default: 1)")
+    parser.add_argument("--chains", type=int, metavar="N", help="N chains for each object (default: the preset's)")
     parser.add_argument("--iterations", type=int, metavar="N", help="sweeps of a chain (default: as the model has it)")
     parser.add_argument("--linear", action="store_true", help="take the images' numbers as linear light, not sRGB")
     parser.add_argument("--restart", action="store_true", help="discard the results that --out holds, and begin anew")

@@ -27,7 +27,7 @@ from deep_lambertian.data.folder import Entry, ObjectFolder
 from deep_lambertian.files import atomic_write
 from deep_lambertian.inference.inputs import check_request
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.inference.sampler import preset
+from deep_lambertian.inference.sampler import CHAINS, preset
 from deep_lambertian.model import DLN
 from deep_lambertian.png import save_png16
 from deep_lambertian.progress import track
@@ -89,7 +89,7 @@ def infer_folder(
     out: str | Path,
     *,
     batch: int = 32,
-    chains: int = 1,
+    chains: int | None = None,
     seed: int = 0,
     iterations: int | None = None,
     srgb: bool = True,
@@ -109,6 +109,7 @@ def infer_folder(
     """
     if batch < 1:
         raise ValueError(f"batch: expected at least 1, got {batch}")
+    chains = CHAINS[model.preset] if chains is None else chains
     if chains < 1:
         raise ValueError(f"chains: expected at least 1, got {chains}")
     out = Path(out)

@@ -31,7 +31,9 @@ class Config:
     first `gaussian_iterations` the prior is a plain Gaussian (covariance starts only). `e_step` is the sampler, whose
     chains live on from one iteration to the next. Training data for the prior are `rows`: each object's posterior
     mean, or `keep` samples of it, each also moved by up to ±`shift` pixels in `copies` ways, and mirrored.
-    `held_out` objects take no part but for the monitors; with `refit` the last M-step takes them in.
+    `held_out` objects are what the monitors check the prior on. With `refit` they end up in it all the same: of random
+    starts the last M-step takes them in; those of a covariance learn from them throughout, and the checks are made of
+    a prior without them.
 
     The start, common to all objects: a dome of normals, albedo `albedo_start`, light from `light_start`, noise
     `noise_start`. Floors keep the noise variance and the light's variance proper. `norm_stiffness` is η while
@@ -76,7 +78,7 @@ class Config:
             leapfrogs=8,
             epochs=2,
             target_acceptance=0.8,
-            shadow=ShadowWeights(),
+            shadow=ShadowWeights(scale=0.07),
         )
     )
     covariance: CovarianceOptions = field(default_factory=CovarianceOptions)

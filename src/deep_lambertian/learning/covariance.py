@@ -38,7 +38,7 @@ class CovarianceOptions:
     noise_share: float = 0.3
     least: float = 2.0
     directions: int = 400
-    weight: float = 3.0
+    weight: float = 2.4
 
     def __post_init__(self) -> None:
         if self.reach is not None and not self.reach > 0:

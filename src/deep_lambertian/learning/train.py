@@ -160,20 +160,23 @@ def start_point(task: Task, config: Config, albedo: DBN | None) -> Point:
 def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, np.ndarray]:
     """One iteration of EM: what it found, its monitors, and samples of the new prior."""
     began, number, pixels = time.perf_counter(), point.iteration + 1, task.data.images.shape[2]
-    expected = em.e_step(point.params, task.data, task.there, point.chains, config, point.iteration, task.train)
+    taught = _taught(task, config)
+    expected = em.e_step(point.params, task.data, task.there, point.chains, config, point.iteration, taught)
     for block in ("albedo", "normals", "lights"):
         check_finite(expected.chains[block], block, "E-step", number)
     sampled = time.perf_counter()
     params = em.m_step(point.params, expected.stats, config)
     params, learned = em.prior_step(
-        params, expected.mean, expected.samples, config, task.shape, point.iteration, task.train
+        params, expected.mean, expected.samples, config, task.shape, point.iteration, taught
     )
     params = distributed.agree(params)
     params = jax.tree.map(jnp.asarray, params)
     for block in ("noise_var", "light_mean", "light_precision", "prior"):
         check_finite(getattr(params, block), block, "M-step", number)
     fitted = time.perf_counter()
-    checked, dreams = _check(params, expected.mean, task, config, point.iteration)
+    checked, dreams = _check(
+        _unaware(params, expected, task, config, point), expected.mean, task, config, point.iteration
+    )
     normals = expected.mean[:, pixels:].reshape(-1, 3, pixels)
     before = point.mean[:, pixels:].reshape(-1, 3, pixels)
     change = float(angles(normals, before).mean()) if point.iteration else float("inf")
@@ -197,6 +200,19 @@ def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, 
     converged = resting and number > config.gaussian_iterations + 1
     point = Point(number, params, expected.chains, expected.mean, expected.samples, change, converged)
     return point, monitors, dreams
+
+
+def _taught(task: Task, config: Config) -> int:
+    """How many objects teach: all, where a prior without the held-out ones, for the checks, costs next to nothing."""
+    return len(task.names) if config.refit and config.start == "covariance" else task.train
+
+
+def _unaware(params: Params, expected: em.Expected, task: Task, config: Config, point: Point) -> Params:
+    """The parameters with a prior that has not seen the held-out objects."""
+    if _taught(task, config) == task.train:
+        return params
+    without, _ = em.prior_step(params, expected.mean, expected.samples, config, task.shape, point.iteration, task.train)
+    return jax.tree.map(jnp.asarray, distributed.agree(without))
 
 
 def check_finite(tree: Any, block: str, step: str, iteration: int) -> None:
@@ -249,7 +265,7 @@ def light_errors(lights: np.ndarray, task: Task) -> Monitors:
 def finish(point: Point, task: Task, config: Config, run: Run) -> DLN:
     """The trained model; with `refit`, what was held out has its say in the prior at the end."""
     params, objects = point.params, len(task.names)
-    if config.refit and task.train < objects:
+    if config.refit and _taught(task, config) < objects:
         number = max(point.iteration, config.gaussian_iterations)
         params, _ = em.prior_step(params, point.mean, point.samples, config, task.shape, number, objects)
         params = jax.tree.map(jnp.asarray, distributed.agree(params))

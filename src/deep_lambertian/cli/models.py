@@ -4,7 +4,7 @@ import argparse
 
 EXAMPLE = """examples:
   dln models
-  dln models yaleb24"""
+  dln models NAME"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +28,8 @@ def run(options: argparse.Namespace) -> None:
         print(json.dumps(listed, indent=2))
     elif options.name is not None:
         print(found[options.name].card.read_text().rstrip())
+    elif not found:
+        print("no models come with this version: train one with `dln train`")
     else:
         for model in found.values():
             height, width = model.shape

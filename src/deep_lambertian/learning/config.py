@@ -78,7 +78,7 @@ class Config:
             leapfrogs=8,
             epochs=2,
             target_acceptance=0.8,
-            shadow=ShadowWeights(scale=0.07),
+            shadow=ShadowWeights(),
         )
     )
     covariance: CovarianceOptions = field(default_factory=CovarianceOptions)

@@ -10,6 +10,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from deep_lambertian.cli.processes import add_process_arguments
+
 EXAMPLE = """examples:
   dln infer faces-run/model.safetensors my-objects/ --out results
   dln infer model.safetensors scans.zip --out results --linear --chains 2 --iterations 200
@@ -25,10 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--iterations", type=int, metavar="N", help="sweeps of a chain (default: as the model has it)")
     parser.add_argument("--linear", action="store_true", help="take the images' numbers as linear light, not sRGB")
     parser.add_argument("--restart", action="store_true", help="discard the results that --out holds, and begin anew")
-    group = parser.add_argument_group("many processes")
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 listens")
-    group.add_argument("--processes", type=int, metavar="N", help="how many processes there are")
-    group.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0")
+    add_process_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> int:

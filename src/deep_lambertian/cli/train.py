@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from deep_lambertian.cli.processes import add_process_arguments
+
 EXAMPLE = """examples:
   dln train synthetic --preset quick --out faces-run
   dln train yaleb CroppedYale.zip --out yale-run
@@ -39,10 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compact", metavar="FILE", type=Path, help="write the model in half precision to FILE too")
     parser.add_argument("--restart", action="store_true", help="begin anew in a folder that holds a run")
     parser.add_argument("--tensorboard", action="store_true", help="write the monitors for TensorBoard too")
-    group = parser.add_argument_group("many processes")
-    group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 listens")
-    group.add_argument("--processes", type=int, metavar="N", help="how many processes there are")
-    group.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0")
+    add_process_arguments(parser)
 
 
 def run(options: argparse.Namespace) -> None:

@@ -81,6 +81,7 @@ def test_the_experiment_writes_tables_pictures_and_a_page_and_is_not_run_twice(
         assert set(table["1"]) == {"error", "subsets", "choices", "interval"}
         assert set(table["1"]["subsets"]) == {"2", "3", "4"}
         assert 0 <= table["1"]["error"] <= 100
+    assert set(results["recognition"]["dln"]) == {"1", "2"}
     assert results["recognition"]["dln_shadow"]["1"]["error"] < 30  # of three people: chance is 67
     assert 0 < results["relighting_rmse"]["dln"]["1"] < 0.04  # of intensities up to 1
     assert results["albedo_correlation"]["dln"]["1"] > 0.8

@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deep_lambertian.learning.surfaces import angles
 from deep_lambertian.tasks import baselines, dbn_svm
 from deep_lambertian.tasks.mean_shape import mean_normals, mean_shape
 from deep_lambertian.tasks.recognition import cone_distances, fit_cone, nearest, subspace_distances
 from deep_lambertian.tasks.relighting import relighting_rmse
-from deep_lambertian.tasks.stereo import degrees_apart, photometric_stereo
+from deep_lambertian.tasks.stereo import photometric_stereo
 
 PIXELS, SHAPE = 48, (6, 8)
 
@@ -35,7 +36,7 @@ def test_stereo_finds_the_surface_though_some_pixels_are_in_shadow_and_some_are_
     assert (images == 0).any()
     images[3, :5] = 0.9  # highlights
     found = photometric_stereo(images.reshape(-1, *SHAPE), known).reshape(-1, 3)
-    assert np.quantile(degrees_apart(found, truth), 0.9) < 1
+    assert np.quantile(angles(found, truth, axis=-1), 0.9) < 1
     np.testing.assert_allclose(np.median(found / truth, axis=0), 1, atol=0.02)
 
 
@@ -104,7 +105,7 @@ def test_the_svm_separates_what_its_features_separate():
 def test_the_mean_shape_is_exact_where_the_shape_is_the_mean():
     truth = surface(0)
     normals = mean_normals(np.stack([truth, 2 * truth])[:, :, None])[:, 0]
-    assert degrees_apart(normals, truth).max() < 1e-4
+    assert angles(normals, truth, axis=-1).max() < 1e-4
     white = normals  # of a white surface least squares finds the light exactly
     found = mean_shape(normals, np.maximum(lights(0, 1, side=0.1) @ white.T, 0))
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=0.15)

@@ -7,10 +7,10 @@ import numpy as np
 from deep_lambertian.data import Dataset
 from deep_lambertian.experiments.cache import Cache
 from deep_lambertian.experiments.trials import Test
+from deep_lambertian.learning.surfaces import angles
 from deep_lambertian.model import DLN
 from deep_lambertian.tasks.mean_shape import mean_shape
 from deep_lambertian.tasks.relighting import relighting_rmse
-from deep_lambertian.tasks.stereo import degrees_apart
 
 BATCH = 70  # sets of images at a time: results are kept as they come
 Key = tuple[int, tuple[int, ...]]  # a person, and which of its gallery images
@@ -82,10 +82,10 @@ def judge(
         chosen = [(key, value) for key, value in surfaces.items() if len(key[1]) == count]
         if not chosen:
             continue
-        off = np.stack([degrees_apart(value["normals"], flat[key[0]]) for key, value in chosen])
+        off = np.stack([angles(value["normals"], flat[key[0]], axis=-1) for key, value in chosen])
         degrees = {"mean": float(off.mean()), "median": float(np.median(off))}
         if mapped is not None:
-            off = np.stack([degrees_apart(value["normals"] @ mapped, flat[key[0]]) for key, value in chosen])
+            off = np.stack([angles(value["normals"] @ mapped, flat[key[0]], axis=-1) for key, value in chosen])
             degrees |= {"mapped_mean": float(off.mean()), "mapped_median": float(np.median(off))}
         albedo = [
             float(np.corrcoef(value["albedo"], np.linalg.norm(flat[key[0]], axis=1))[0, 1]) for key, value in chosen

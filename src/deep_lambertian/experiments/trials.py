@@ -21,8 +21,8 @@ class Trial:
 class Test:
     """The gallery images of G people, and the probes of all of them.
 
-    `images[g]` (p, V) are those of person g; `probes` (N, V), `people` (N,) whose they are, `subsets` (N,) of which
-    illumination subset, and `lights` (N, 3).
+    `images[g]` (p, V) are those of person g; `probes` (N, V), `people` (N,) whose they are, and `subsets` (N,) of which
+    illumination subset.
     """
 
     names: tuple[str, ...]

@@ -41,8 +41,8 @@ def augment(rows: np.ndarray, shape: Shape, copies: int, shift: int, mirrored: b
     return np.concatenate([moved, to_rows(*mirror(albedo, normals))]) if mirrored else moved
 
 
-def angles(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Degrees between normals (..., 3, V) of any length, (..., V)."""
-    lengths = np.linalg.norm(one, axis=-2) * np.linalg.norm(other, axis=-2)
-    cosine = np.sum(one * other, axis=-2) / np.maximum(lengths, 1e-12)
+def angles(one: np.ndarray, other: np.ndarray, axis: int = -2) -> np.ndarray:
+    """Degrees between normals (..., 3, V) of any length, (..., V), or vectors along another `axis`."""
+    lengths = np.linalg.norm(one, axis=axis) * np.linalg.norm(other, axis=axis)
+    cosine = np.sum(one * other, axis=axis) / np.maximum(lengths, 1e-12)
     return np.degrees(np.arccos(np.clip(cosine, -1, 1)))

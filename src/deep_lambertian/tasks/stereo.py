@@ -46,10 +46,3 @@ def reference_surfaces(data: Dataset) -> np.ndarray:
             raise ValueError(f"{name}: expected the light of every image to be known, got some that are not")
         found.append(photometric_stereo(images, lights, mask))
     return np.stack(found)
-
-
-def degrees_apart(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Degrees between vectors (..., 3) of any length."""
-    lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
-    cosine = np.sum(one * other, axis=-1) / np.maximum(lengths, 1e-12)
-    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))

@@ -1,5 +1,7 @@
 """Surfaces of test subjects from a few images of each, inferred once and used by every figure."""
 
+import math
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -7,6 +9,7 @@ import numpy as np
 from deep_lambertian.data import Dataset
 from deep_lambertian.experiments.cache import Cache
 from deep_lambertian.experiments.trials import Test
+from deep_lambertian.inference.sampler import CHAINS
 from deep_lambertian.learning.surfaces import angles
 from deep_lambertian.model import DLN
 from deep_lambertian.tasks.mean_shape import mean_shape
@@ -21,27 +24,38 @@ def infer_sets(
 ) -> dict[Key, dict[str, np.ndarray]]:
     """Scaled normals, unit normals (V, 3) and albedo (V,) for every set of images, in batches that are kept.
 
-    Every batch has the same shape, so that one compilation serves all.
+    The more images, the less there is to average over: unless told, the preset's chains are shared by the images of a
+    set. Sets with as many chains share a shape, so that few shapes are compiled.
     """
-    size = min(BATCH, len(sets)), max(len(images) for _, images in sets)
+    most = settings.pop("chains", None)
     found = {}
-    for first in range(0, len(sets), BATCH):
-        batch = sets[first : first + BATCH]
+    for chains, group in groupby(sorted(sets, key=lambda key: len(key[1])), lambda key: most or share(model, key)):
+        alike = list(group)
+        size = min(BATCH, len(alike)), max(len(images) for _, images in alike)
+        for first in range(0, len(alike), BATCH):
+            batch = alike[first : first + BATCH]
+            numbers = [sets.index(key) for key in batch]
 
-        def infer(batch: list[Key] = batch, first: int = first) -> dict[str, np.ndarray]:
-            images = [test.images[person][list(chosen)].reshape(-1, *test.shape) for person, chosen in batch]
-            numbers = range(first, first + len(batch))
-            posts = model.infer_many(images, seed=seed, numbers=numbers, size=size, progress=progress, **settings)
-            return {
-                "scaled": np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]),
-                "normals": np.stack([post.normals.reshape(-1, 3) for post in posts]),
-                "albedo": np.stack([post.albedo.reshape(-1) for post in posts]),
-            }
+            def infer(batch: Any = batch, numbers: Any = numbers, size: Any = size, chains: int = chains) -> Any:
+                images = [test.images[person][list(chosen)].reshape(-1, *test.shape) for person, chosen in batch]
+                posts = model.infer_many(
+                    images, seed=seed, numbers=numbers, size=size, chains=chains, progress=progress, **settings
+                )
+                return {
+                    "scaled": np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]),
+                    "normals": np.stack([post.normals.reshape(-1, 3) for post in posts]),
+                    "albedo": np.stack([post.albedo.reshape(-1) for post in posts]),
+                }
 
-        arrays = cache.arrays(f"surfaces-{name}-{first:04}", infer)
-        for i, key in enumerate(batch):
-            found[key] = {what: values[i] for what, values in arrays.items()}
+            arrays = cache.arrays(f"surfaces-{name}-{chains}-{first:04}", infer)
+            for i, key in enumerate(batch):
+                found[key] = {what: values[i] for what, values in arrays.items()}
     return found
+
+
+def share(model: DLN, key: Key) -> int:
+    """Chains for a set of images: as many as make the preset's number, times the images."""
+    return math.ceil(CHAINS[model.preset] / len(key[1]))
 
 
 def mean_shape_sets(normals: np.ndarray, test: Test, sets: list[Key]) -> dict[Key, dict[str, np.ndarray]]:

@@ -40,16 +40,21 @@ def fit_cone(surface: np.ndarray, probes: np.ndarray, precision: np.ndarray | No
     """The lights (N, 3) under which max(M ℓ, 0) comes nearest to each of the probes (N, V); see `cone_distances`."""
     precision = np.ones(len(surface)) if precision is None else precision
     outer = np.einsum("vi,vj->vij", surface, surface).reshape(-1, 9)
-    active = np.broadcast_to(precision, probes.shape)
     best, least = np.zeros((len(probes), 3)), np.full(len(probes), np.inf)
+    moving, lit = np.arange(len(probes)), np.ones(probes.shape, bool)
     for _ in range(ROUNDS + 1):
+        seen, active = probes[moving], lit * precision
         system = (active @ outer).reshape(-1, 3, 3) + RIDGE * np.eye(3)
-        lights = np.linalg.solve(system, ((active * probes) @ surface)[..., None])[..., 0]
+        lights = np.linalg.solve(system, ((active * seen) @ surface)[..., None])[..., 0]
         predicted = lights @ surface.T
-        cost = (probes - np.maximum(predicted, 0)) ** 2 @ precision
-        better = cost < least
-        best[better], least = lights[better], np.minimum(cost, least)
-        active = (predicted > 0) * precision
+        cost = (seen - np.maximum(predicted, 0)) ** 2 @ precision
+        better = cost < least[moving]
+        best[moving[better]], least[moving[better]] = lights[better], cost[better]
+        now = predicted > 0
+        changed = np.any(now != lit, axis=1)  # the same pixels lit give the same light again
+        moving, lit = moving[changed], now[changed]
+        if not len(moving):
+            break
     return best
 
 

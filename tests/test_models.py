@@ -1,4 +1,4 @@
-"""Models that come with the package are found by name, listed with their cards, and stored compactly."""
+"""Models that come with the package are found by name, listed with their cards, stored compactly, and know faces."""
 
 import json
 
@@ -10,6 +10,10 @@ import deep_lambertian as dl
 from conftest import tiny_grbm
 from deep_lambertian import models
 from deep_lambertian.cli import main
+from deep_lambertian.data.scenes import shade
+from deep_lambertian.data.synthetic import draw_faces
+
+MOST_BYTES = 10_000_000
 
 
 @pytest.fixture
@@ -30,6 +34,34 @@ def test_a_bundled_model_is_loaded_by_its_name(shelf, tmp_path, monkeypatch):
         dl.load_model("large")
     with pytest.raises(FileNotFoundError, match="expected a model file, found nothing"):
         dl.load_model(tmp_path / "small")
+
+
+def test_every_bundled_model_is_small_and_has_a_card_that_names_its_data_and_terms():
+    assert "yaleb24" in models.names()
+    for model in models.bundled():
+        assert model.path.stat().st_size <= MOST_BYTES
+        card = model.card.read_text()
+        for word in ("research", "Yale", "dln train", "## Limits", "## Figures"):
+            assert word in card, (model.name, word)
+
+
+def test_the_face_model_has_not_seen_the_subjects_that_the_paper_is_tested_on():
+    model = dl.load_model("yaleb24")
+    assert model.shape == (24, 24)
+    assert model.preset == "best"
+    assert len(model.info["objects"]) == 28
+    assert not {f"yaleB{i:02}" for i in range(1, 11)} & set(model.info["objects"])
+
+
+def test_the_face_model_recovers_a_synthetic_face_that_it_has_never_seen():
+    people = draw_faces(1, images=1, size=24, seed=5, noise=0)
+    photo = shade(people.albedo[0], people.normals[0], np.array([[0.3, 0.1, 0.9]]))[0]
+    post = dl.load_model("yaleb24").infer(photo, iterations=60, seed=0)
+    cosine = np.clip(np.sum(post.normals * people.normals[0], axis=-1), -1, 1)
+    assert (
+        np.degrees(np.arccos(cosine)).mean() < 30
+    )  # other faces, drawn by a formula: roughly right is all one can ask
+    assert np.sqrt(np.mean((post.relight(post.lights[0]) - photo) ** 2)) < 0.06
 
 
 def test_compact_files_are_half_as_large_and_hardly_different(tmp_path):

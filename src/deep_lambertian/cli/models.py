@@ -4,7 +4,7 @@ import argparse
 
 EXAMPLE = """examples:
   dln models
-  dln models NAME"""
+  dln models yaleb24"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -53,36 +53,39 @@ class Posterior:
         images = np.moveaxis(self.scaled_normals @ light.T, -1, 0) if light.ndim == 2 else self.scaled_normals @ light
         return np.maximum(images, 0) if shadows else images
 
-    def save(self, path: str | Path) -> None:
-        """Write everything to one `.npz` file."""
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Everything as named arrays, from which `from_arrays` makes the same posterior."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays |= {f"samples/{name}": value for name, value in self.samples.items()}
         arrays |= {f"trace/{name}": value for name, value in self.diagnostics.trace.items()}
-        arrays["acceptance"] = self.diagnostics.acceptance
-        header = {
-            "format": FORMAT,
-            "version": VERSION,
-            "info": self.info,
-            "burn_in": self.diagnostics.burn_in,
-        }
+        header = {"format": FORMAT, "version": VERSION, "info": self.info, "burn_in": self.diagnostics.burn_in}
+        return arrays | {"acceptance": self.diagnostics.acceptance, "header": np.array(json.dumps(header))}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Posterior":
+        """The opposite of `arrays`."""
+        header = json.loads(str(arrays["header"]))
+        if header["format"] != FORMAT or header["version"] > VERSION:
+            raise ValueError(f"format {header['format']!r}, version {header['version']}")
+        samples, trace = (
+            {name.removeprefix(group): array for name, array in arrays.items() if name.startswith(group)}
+            for group in ("samples/", "trace/")
+        )
+        diagnostics = Diagnostics(trace, int(header["burn_in"]), arrays["acceptance"])
+        values = {name: arrays[name] for name in _ARRAYS}
+        return cls(**values, diagnostics=diagnostics, samples=samples, info=header["info"])
+
+    def save(self, path: str | Path) -> None:
+        """Write everything to one `.npz` file."""
         with atomic_write(path) as file:
-            np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
+            np.savez_compressed(file, allow_pickle=False, **self.arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":
         """Read a file that `save` wrote. Nothing in the file is executed."""
         try:
             with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
-            header = json.loads(str(arrays.pop("header")))
-            if header["format"] != FORMAT or header["version"] > VERSION:
-                raise ValueError(f"format {header['format']!r}, version {header['version']}")
-            samples, trace = (
-                {name.removeprefix(group): array for name, array in arrays.items() if name.startswith(group)}
-                for group in ("samples/", "trace/")
-            )
-            diagnostics = Diagnostics(trace, int(header["burn_in"]), arrays["acceptance"])
-            values = {name: arrays[name] for name in _ARRAYS}
+                return cls.from_arrays({name: file[name] for name in file.files})
         except FileNotFoundError:
             raise
         except (
@@ -98,7 +101,6 @@ class Posterior:
                 f"{path}: expected a posterior saved by version {VERSION} of {FORMAT!r}, got something else "
                 f"or a damaged file ({error})"
             ) from error
-        return cls(**values, diagnostics=diagnostics, samples=samples, info=header["info"])
 
 
 _ARRAYS = tuple(f.name for f in fields(Posterior) if f.name not in ("diagnostics", "samples", "info"))

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: venv demo test slow lint bench clean
+.PHONY: venv demo test slow browser lint bench clean
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -17,10 +17,15 @@ demo: venv
 	$(BIN)/dln demo --out demo
 
 test: venv
-	$(BIN)/python -m pytest -m 'not slow and not data' -n 2
+	$(BIN)/python -m pytest -m 'not slow and not data and not browser' -n 2
 
 slow: venv
 	$(BIN)/python -m pytest -m slow -n 2
+
+# The report in a real browser: chromium from the system's packages, and axe-core (see tests/test_browser.py).
+browser: venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
+	$(BIN)/python -m pytest -m browser tests/test_browser.py
 
 lint: venv
 	$(BIN)/ruff check .

@@ -1,6 +1,7 @@
 """Files that are either whole or not there."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,3 +30,23 @@ def atomic_write(path: str | Path) -> Iterator[IO[bytes]]:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def atomic_folder(path: str | Path) -> Iterator[Path]:
+    """A folder to write into, whose files are moved to `path` only once all of them are complete.
+
+    Other files at `path` stay; those of the same name are replaced. If anything goes wrong nothing has changed.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path}: expected a folder for the results, found a file of that name")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part"))
+    try:
+        yield work
+        path.mkdir(exist_ok=True)
+        for file in sorted(work.iterdir()):
+            file.replace(path / file.name)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)

@@ -1,14 +1,20 @@
 """The command line, `dln`. Thin: it parses, calls and prints; what a command needs is imported when it runs."""
 
 import argparse
+import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
 
 COMMANDS = {
     "demo": "recover a face that the model has never seen from one image and from more, and relight it",
     "train": "learn a model from images of many objects under several lights, known or not",
-    "infer": "recover albedo, normals and lights of every object of a folder, on one process or many",
+    "infer": "recover albedo, normals and light from photos, or of every object of a folder",
+    "relight": "show a result under another light, or with the light going round",
+    "recognize": "say whose photos these are, by one known photo of each person",
     "reproduce": "the paper's experiments on the real data: train, infer, relight, recognise, and draw",
     "models": "list the models that come with the package, or show the card of one",
     "data": "look at data before using it: counts, what was skipped, warnings, a contact sheet",
@@ -17,10 +23,17 @@ COMMANDS = {
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     from deep_lambertian import __version__
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="dln",
         description="Deep Lambertian Networks: albedo, surface normals and light, with their uncertainty, from photos.",
         epilog="example: dln demo --out demo",
@@ -49,14 +62,43 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors are one line on standard error and a non-zero exit code."""
     options = build_parser().parse_args(arguments)
+    keep_compilations()
     run: Callable[[argparse.Namespace], int | None] = options.run
     try:
         return run(options) or 0
     except KeyboardInterrupt:
         print("dln: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except (ValueError, OSError, FloatingPointError) as error:
+    except (ValueError, OSError, FloatingPointError, MemoryError) as error:
         if options.debug:
             raise
-        print(f"dln {options.command}: {error}", file=sys.stderr)
+        print(f"dln {options.command}: {in_a_line(error)}", file=sys.stderr)
         return FAILED
+
+
+def in_a_line(error: BaseException) -> str:
+    """What is wrong, without line breaks, and for errors of the system without their numbers."""
+    if isinstance(error, MemoryError):
+        return "not enough memory; take fewer or smaller images at a time"
+    if isinstance(error, OSError) and error.strerror:
+        hint = "; free some space, or choose another folder" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        return f"{error.filename or 'writing'}: {error.strerror.lower()}{hint}"
+    return " ".join(str(error).split())
+
+
+def keep_compilations() -> None:
+    """Have JAX keep what it compiles in the user's cache: the second run of a command starts in a moment.
+
+    A cache of the user's own choice, or none, is left as it is; where it cannot be written there is none.
+    """
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    try:
+        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        folder = Path(home) / "deep_lambertian" / "compiled"
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return
+    if os.access(folder, os.W_OK):
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")

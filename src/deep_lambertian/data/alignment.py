@@ -72,6 +72,11 @@ class Alignment:
         return float(np.hypot(*self.matrix[:, 1]) * FRAME[0])
 
     @property
+    def aspect(self) -> float:
+        """Width of the frame over its height, in photo pixels."""
+        return float(np.hypot(*self.matrix[:, 0]) * FRAME[1]) / self.height
+
+    @property
     def angle(self) -> float:
         """How far the face is turned in the plane of the photo, in radians, clockwise as seen."""
         return math.atan2(self.matrix[1, 0], self.matrix[0, 0])

@@ -138,7 +138,7 @@ def load_photos(
         except OSError as error:
             raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
         images.append((path.name, decode(data, str(path), srgb=srgb).pixels))
-    _one_size([(name, image.shape) for name, image in images], "photos")
+    one_size([(name, image.shape) for name, image in images], "photos")
     shape = images[0][1].shape if size is None else (size, size) if isinstance(size, int) else size
     resized = [
         (f"{i}:{name}" if len(images) > 1 else name, resize(image, shape)) for i, (name, image) in enumerate(images)
@@ -184,7 +184,7 @@ def _read_object(
             skipped.append(Skipped(name, "not an image by its name"))
     if not images:
         return None
-    _one_size(sizes, label)
+    one_size(sizes, label)
     lights_file = next((by_name[file] for file in by_name if file.lower() in LIGHT_FILES), common)
     directions: list[np.ndarray | None] = [None] * len(images)
     if lights_file is not None:
@@ -213,7 +213,7 @@ def _common_lights(source: Source, folders: dict[str, list[str]]) -> str | None:
     return above[0] if above else None
 
 
-def _one_size(sizes: Sequence[tuple[str, tuple[int, ...]]], label: str) -> None:
+def one_size(sizes: Sequence[tuple[str, tuple[int, ...]]], label: str) -> None:
     different = [(name, shape) for name, shape in sizes if shape[:2] != sizes[0][1][:2]]
     if different:
         (first, (h, w, *_)), (other, (oh, ow, *_)) = sizes[0], different[0]

@@ -1,0 +1,96 @@
+"""Show the result of dln infer under another light: one picture, or a sweep of the light around it.
+
+Directions are as the viewer sees them: x and azimuth to the right, y and elevation up, z towards the viewer.
+"""
+
+import argparse
+from pathlib import Path
+
+EXAMPLE = """examples:
+  dln relight portrait-dln --light 0.5,0.2,0.8
+  dln relight portrait-dln --azimuth -60 --elevation 20 --out evening.png
+  dln relight portrait-dln --sweep 24 --gif"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "result", type=Path, metavar="RESULT", help="the folder that dln infer wrote, or its result.npz"
+    )
+    parser.add_argument("--light", metavar="X,Y,Z", help="the light; its length is its strength")
+    parser.add_argument("--azimuth", type=float, metavar="A", help="degrees to the right of the viewer")
+    parser.add_argument("--elevation", type=float, metavar="E", help="degrees above the viewer")
+    parser.add_argument(
+        "--strength", type=float, default=1.0, metavar="S", help="as a part of the photo's (default: 1)"
+    )
+    parser.add_argument("--sweep", type=int, metavar="N", help="N pictures with the light going round")
+    parser.add_argument("--gif", action="store_true", help="with --sweep: one moving picture")
+    parser.add_argument(
+        "--ambient",
+        type=float,
+        default=0.3,
+        metavar="A",
+        help="light from all around, as a part of the other (default: 0.3)",
+    )
+    parser.add_argument("--photo", type=int, default=1, metavar="I", help="which photo, from 1 (default: 1)")
+    parser.add_argument("--crop", action="store_true", help="the object alone, not the whole photo")
+    parser.add_argument("--out", type=Path, help="picture, or folder of a sweep (default: in RESULT)")
+
+
+def run(options: argparse.Namespace) -> None:
+    import json
+
+    import numpy as np
+
+    from deep_lambertian.cli.parse import numbers
+    from deep_lambertian.data.images import is_image_name
+    from deep_lambertian.photos.files import around, direction, save_gif, save_picture, to_bytes
+    from deep_lambertian.photos.result import Result
+
+    angles = options.azimuth is not None or options.elevation is not None
+    if (options.light is not None) + angles + (options.sweep is not None) != 1:
+        raise ValueError("expected one of --light X,Y,Z, --azimuth A with --elevation E, or --sweep N")
+    if options.gif and options.sweep is None:
+        raise ValueError("--gif: expected together with --sweep N")
+    if options.sweep is not None and not 2 <= options.sweep <= 360:
+        raise ValueError(f"--sweep: expected 2 to 360 pictures, got {options.sweep}")
+    if not options.strength >= 0 or not options.ambient >= 0:
+        raise ValueError("--strength, --ambient: expected numbers of at least 0")
+    light = None if options.light is None else np.array(numbers(options.light, 3, "--light", "X,Y,Z"), np.float32)
+    result = Result.load(options.result)
+    if not 1 <= options.photo <= len(result.photos):
+        raise ValueError(f"--photo: expected 1 to {len(result.photos)}, got {options.photo}")
+    number = options.photo - 1
+
+    def lit_from(toward: np.ndarray) -> np.ndarray:
+        return options.strength * result.as_bright(toward, number, options.ambient) * toward
+
+    def look(light: np.ndarray) -> np.ndarray:
+        ambient = options.ambient * float(np.linalg.norm(light))
+        seen = result.relight(light, ambient) if options.crop else result.relight_photo(light, number, ambient)
+        return to_bytes(seen, result.srgb)
+
+    folder = options.result if options.result.is_dir() else options.result.parent
+    if options.sweep is None:
+        if light is None:
+            light = lit_from(direction(options.azimuth or 0.0, options.elevation or 0.0))
+        out = options.out or folder / "relit.png"
+        if not is_image_name(out.name):
+            raise ValueError(f"--out: expected a picture's name, such as relit.png, got {out}")
+        save_picture(out, look(light))
+        written, lights = [out], [light]
+    else:
+        lights = [lit_from(toward) for toward in around(options.sweep)]
+        pictures = [look(each) for each in lights]
+        if options.gif:
+            written = [options.out or folder / "sweep.gif"]
+            save_gif(written[0], pictures)
+        else:
+            out = options.out or folder / "sweep"
+            written = [out / f"{i:03}.png" for i in range(len(pictures))]
+            for path, picture in zip(written, pictures, strict=True):
+                save_picture(path, picture)
+    if options.json:
+        told = [[round(float(x), 4) for x in each] for each in lights]
+        print(json.dumps({"files": [str(path) for path in written], "lights": told}, indent=2))
+    else:
+        print(f"relit: {written[0]}" + (f" to {written[-1].name}" if len(written) > 1 else ""))

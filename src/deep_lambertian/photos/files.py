@@ -1,0 +1,152 @@
+"""The files of a result: pictures to look at, numbers to compute with, and the page to relight it on."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from deep_lambertian.data.images import linear_to_srgb, resize
+from deep_lambertian.files import atomic_folder, atomic_write
+from deep_lambertian.inference.posterior import Posterior
+from deep_lambertian.photos.result import Result
+from deep_lambertian.png import save_png16
+from deep_lambertian.report.pictures import grey, save_png
+from deep_lambertian.report.result import Page, save_result_report
+
+MOST_ROWS = 384  # of the surface on the page, which it carries as text: 4 MB in colour
+AMBIENT = 0.3  # light from all around, as a part of the other: a room is never black where the lamp does not reach
+
+
+def save_files(out: str | Path, result: Result, title: str) -> None:
+    """Write all files of a result into the folder `out`, or none."""
+    post = result.posterior
+    with atomic_folder(out) as folder:
+        save_png16(folder / "albedo.png", encode(result.albedo / max(1.0, float(result.albedo.max())), result.srgb))
+        save_png16(folder / "normals.png", (result.normals + 1) / 2)
+        np.save(folder / "albedo.npy", result.albedo.astype(np.float32))
+        np.save(folder / "normals.npy", result.normals.astype(np.float32))
+        np.savez_compressed(
+            folder / "uncertainty.npz",
+            albedo_std=post.albedo_std,
+            normals_std=post.normals_std,
+            lights_std=post.lights_std,
+        )
+        if post.samples:
+            np.savez_compressed(folder / "samples.npz", allow_pickle=False, **post.samples)
+        save_picture(folder / "albedo_std.png", grey(post.albedo_std, max(float(post.albedo_std.max()), 1e-6)))
+        save_picture(folder / "normals_std.png", grey(post.normals_std, max(float(post.normals_std.max()), 1e-6)))
+        (folder / "lights.json").write_text(json.dumps(describe_lights(result), indent=2) + "\n")
+        for number, picture in enumerate(turned(result)):
+            save_picture(folder / f"relit_{number}.png", to_bytes(picture, result.srgb))
+        save_result_report(folder / "report.html", page(result, title))
+        result.save(folder / "result.npz")
+
+
+def page(result: Result, title: str) -> Page:
+    """The report of a result."""
+    first = result.photos[0]
+    aspect = first.alignment.aspect
+    inputs = [(photo.name, small(to_bytes(photo.colour, result.srgb))) for photo in result.photos[:6]]
+    names = ("lit from the left", "lit from the right", "lit from above")
+    pictures = [
+        (f"{first.name}, {name}", small(to_bytes(picture, result.srgb)))
+        for name, picture in zip(names, turned(result), strict=True)
+    ]
+    height, width = result.scaled_normals.shape[:2]
+    size = (min(height, MOST_ROWS), max(8, round(width * min(1, MOST_ROWS / height))))
+    coloured = float(np.abs(result.colour - 1).max()) > 0.01
+    return Page(
+        title=title,
+        inputs=inputs,
+        pictures=pictures,
+        scaled_normals=resize(result.scaled_normals, size),
+        colour=resize(result.colour, size) if coloured else None,
+        srgb=result.srgb,
+        posterior=result.posterior,
+        notes=list(result.notes),
+        aspect=aspect,
+    )
+
+
+def turned(result: Result) -> list[np.ndarray]:
+    """The first photo under lights from the left, from the right and from above, that leave it as bright as it is."""
+    found = []
+    for toward in (direction(-45, 10), direction(45, 10), direction(0, 45)):
+        strength = result.as_bright(toward, 0, AMBIENT)
+        found.append(result.relight_photo(strength * toward, 0, AMBIENT * strength))
+    return found
+
+
+def direction(azimuth: float, elevation: float) -> np.ndarray:
+    """The unit vector to a light, from degrees to the right of the viewer and above: (0, 0) is the viewer's place."""
+    a, e = np.radians([azimuth, elevation])
+    return np.array([np.sin(a) * np.cos(e), np.sin(e), np.cos(a) * np.cos(e)], np.float32)
+
+
+def around(count: int, tilt: float = 45.0) -> list[np.ndarray]:
+    """`count` unit vectors to lights that go once round the viewer, `tilt` degrees off."""
+    turns = 2 * np.pi * np.arange(count) / count
+    t = np.radians(tilt)
+    return [np.array([np.sin(t) * np.sin(a), np.sin(t) * np.cos(a), np.cos(t)], np.float32) for a in turns]
+
+
+def angles_of(light: np.ndarray) -> tuple[float, float]:
+    """Azimuth and elevation of a light in degrees: the opposite of `direction`."""
+    x, y, z = np.asarray(light, np.float64) / max(float(np.linalg.norm(light)), 1e-12)
+    return float(np.degrees(np.arctan2(x, z))), float(np.degrees(np.arcsin(np.clip(y, -1, 1))))
+
+
+def describe_lights(result: Result) -> list[dict[str, Any]]:
+    """The light of each photo in words that a program can read."""
+    found = []
+    for photo, light, std in zip(result.photos, result.posterior.lights, result.posterior.lights_std, strict=True):
+        azimuth, elevation = angles_of(light)
+        found.append(
+            {
+                "photo": photo.name,
+                "light": [round(float(x), 4) for x in light],
+                "std": [round(float(x), 4) for x in std],
+                "azimuth_deg": round(azimuth, 1),
+                "elevation_deg": round(elevation, 1),
+            }
+        )
+    return found
+
+
+def summary(post: Posterior) -> dict[str, float]:
+    """How sure the result is, in three numbers."""
+    return {
+        "normals_std_deg": round(float(post.normals_std.mean()), 2),
+        "albedo_std": round(float(post.albedo_std.mean()), 4),
+        "residual": round(post.diagnostics.residual, 4),
+    }
+
+
+def encode(values: np.ndarray, srgb: bool) -> np.ndarray:
+    """Linear light as the numbers of a file."""
+    return linear_to_srgb(values) if srgb else np.clip(values, 0, 1)
+
+
+def to_bytes(values: np.ndarray, srgb: bool) -> np.ndarray:
+    """Linear light as an 8-bit picture."""
+    return np.round(255 * encode(values, srgb)).astype(np.uint8)
+
+
+def small(picture: np.ndarray, most: int = 480) -> np.ndarray:
+    """The picture at a size for a page."""
+    image = Image.fromarray(picture)
+    image.thumbnail((most, most))
+    return np.asarray(image)
+
+
+def save_picture(path: str | Path, picture: np.ndarray) -> None:
+    save_png(path, Image.fromarray(picture))
+
+
+def save_gif(path: str | Path, pictures: list[np.ndarray], milliseconds: int = 80) -> None:
+    """A moving picture without end."""
+    first, *rest = [Image.fromarray(picture) for picture in pictures]
+    with atomic_write(path) as file:
+        first.save(file, "GIF", save_all=True, append_images=rest, duration=milliseconds, loop=0)

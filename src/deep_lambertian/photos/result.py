@@ -1,0 +1,212 @@
+"""What inference makes of photos: the posterior at the model's size, and the surface in colour at the photo's."""
+
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import ndimage
+
+from deep_lambertian.data.alignment import FRAME, Alignment
+from deep_lambertian.data.images import LUMINANCE
+from deep_lambertian.files import atomic_write
+from deep_lambertian.inference.posterior import Posterior
+from deep_lambertian.model import DLN
+from deep_lambertian.photos.reading import Photo, prepare_photos
+from deep_lambertian.photos.refine import refine
+
+HEIGHTS = (96, 192, 384, 768)  # of the refined surface: few, so that few shapes are ever compiled
+SOLID, REACH = 0.85, 1.3  # half frames from its middle at which a new light begins to fade, and is gone
+LEAST_SHADING = 0.15  # of the light: what was darker is not brightened further, being mostly noise
+FORMAT, VERSION = "deep_lambertian photo result", 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """`posterior` at the model's size; `scaled_normals` a·n and `colour`, both (h, w, 3), at the photo's own.
+
+    `colour` is what each channel has of the luminance. `notes` say in sentences what was assumed.
+    """
+
+    posterior: Posterior
+    photos: tuple[Photo, ...]
+    scaled_normals: np.ndarray
+    colour: np.ndarray
+    srgb: bool
+    notes: tuple[str, ...]
+
+    @property
+    def albedo(self) -> np.ndarray:
+        """Colour albedo (h, w, 3)."""
+        return self.colour * np.linalg.norm(self.scaled_normals, axis=-1, keepdims=True)
+
+    @property
+    def normals(self) -> np.ndarray:
+        """Unit normals (h, w, 3)."""
+        return self.scaled_normals / np.maximum(np.linalg.norm(self.scaled_normals, axis=-1, keepdims=True), 1e-9)
+
+    def relight(self, light: Any, ambient: float = 0.0) -> np.ndarray:
+        """The object alone in linear colour (h, w, 3) under another light (3,), with some light from all around."""
+        light = np.asarray(light, np.float32)
+        if light.shape != (3,) or not np.all(np.isfinite(light)):
+            raise ValueError(f"light: expected three finite numbers, got {light.tolist()}")
+        shading = np.maximum(self.scaled_normals @ light, 0)
+        if ambient:
+            shading = shading + ambient * np.linalg.norm(self.scaled_normals, axis=-1)
+        return self.colour * shading[..., None]
+
+    def relight_photo(self, light: Any, number: int = 0, ambient: float = 0.0) -> np.ndarray:
+        """The whole photo (H, W, 3) with the object in it under another light.
+
+        Each pixel is multiplied by the new shading over the old: the photo's own colours and detail stay.
+        """
+        photo = self.photos[number]
+        old = np.linalg.norm(self.scaled_normals, axis=-1)
+        shading = self.normals @ self.posterior.lights[number]
+        least = LEAST_SHADING * float(np.linalg.norm(self.posterior.lights[number]))
+        new = self.relight(light, ambient) @ LUMINANCE / np.maximum(old, 1e-6)
+        gain = new / np.maximum(shading, least)
+        return np.clip(photo.colour * spread(gain, photo.alignment, photo.colour.shape[:2])[..., None], 0, 1)
+
+    def as_bright(self, toward: Any, number: int = 0, ambient: float = 0.0) -> float:
+        """How strong a light from a direction, with `ambient` as a part of it, leaves the object as bright as it is."""
+        light = self.posterior.lights[number]
+        return float(np.mean(self.relight(light) @ LUMINANCE) / np.mean(self.relight(toward, ambient) @ LUMINANCE))
+
+    def save(self, path: str | Path) -> None:
+        """Write everything that `load` needs to one `.npz` file; photos are kept in 16 bits."""
+        inner = {f"posterior/{name}": value for name, value in self.posterior.arrays().items()}
+        arrays: dict[str, np.ndarray] = {
+            "scaled_normals": self.scaled_normals.astype(np.float16),
+            "colour": self.colour.astype(np.float16),
+        }
+        for number, photo in enumerate(self.photos):
+            arrays[f"photo/{number}"] = np.round(np.clip(photo.colour, 0, 1) * 65535).astype(np.uint16)
+            arrays[f"matrix/{number}"] = photo.alignment.matrix
+        header = {
+            "format": FORMAT,
+            "version": VERSION,
+            "photos": [{"name": p.name, "exposure": p.exposure, "score": p.alignment.score} for p in self.photos],
+            "srgb": self.srgb,
+            "notes": list(self.notes),
+        }
+        with atomic_write(path) as file:
+            np.savez_compressed(file, allow_pickle=False, header=np.array(json.dumps(header)), **arrays, **inner)
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Result":
+        """Read what `save` wrote: the file, or the folder that holds it as `result.npz`. Nothing in it is executed."""
+        path = Path(path)
+        file = path / "result.npz" if path.is_dir() else path
+        if not file.is_file():
+            raise ValueError(f"{path}: expected the result of dln infer, a folder with result.npz, found nothing there")
+        try:
+            with file.open("rb") as raw, np.load(raw, allow_pickle=False) as packed:
+                arrays = {name: packed[name] for name in packed.files}
+            header = json.loads(str(arrays.pop("header")))
+            if header["format"] != FORMAT or header["version"] > VERSION:
+                raise ValueError(f"format {header['format']!r}, version {header['version']}")
+            photos = tuple(
+                Photo(
+                    each["name"],
+                    arrays[f"photo/{i}"].astype(np.float32) / 65535,
+                    Alignment(arrays[f"matrix/{i}"], each["score"]),
+                    each["exposure"],
+                )
+                for i, each in enumerate(header["photos"])
+            )
+            start = "posterior/"
+            posterior = Posterior.from_arrays(
+                {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
+            )
+            scaled, colour = (arrays[name].astype(np.float32) for name in ("scaled_normals", "colour"))
+            return cls(posterior, photos, scaled, colour, header["srgb"], tuple(header["notes"]))
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{file}: expected a result that dln infer wrote, got something else ({error})") from error
+
+
+def spread(gain: np.ndarray, alignment: Alignment, shape: tuple[int, int]) -> np.ndarray:
+    """A factor (h, w) of the frame as one of the whole photo (H, W), which fades to 1 around it.
+
+    The frame ends on the cheeks, which are lit alike on both sides of its edge: beyond it the factor goes on.
+    """
+    height, width = gain.shape
+    corners = alignment.to_photo(
+        REACH * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * FRAME[0] / 2 + (FRAME[0] - 1) / 2
+    )
+    (left, top), (right, bottom) = np.floor(corners.min(axis=0)).astype(int), np.ceil(corners.max(axis=0)).astype(int)
+    rows = slice(max(top, 0), min(bottom + 1, shape[0]))
+    columns = slice(max(left, 0), min(right + 1, shape[1]))
+    factor = np.ones(shape, np.float32)
+    if rows.start >= rows.stop or columns.start >= columns.stop:
+        return factor
+    y, x = np.mgrid[rows, columns]
+    inside = alignment.to_crop(np.stack([x, y], axis=-1), (height, width))
+    here = ndimage.map_coordinates(gain, [inside[..., 1], inside[..., 0]], order=1, mode="nearest")
+    u, v = (2 * (inside[..., k] + 0.5) / n - 1 for k, n in ((0, width), (1, height)))
+    distance = (np.abs(u) ** 3 + np.abs(v) ** 3) ** (1 / 3)
+    fade = np.clip((REACH - distance) / (REACH - SOLID), 0, 1)
+    fade = fade * fade * (3 - 2 * fade)
+    factor[rows, columns] = 1 + fade * (here - 1)
+    return factor
+
+
+def infer_photos(
+    model: DLN,
+    pictures: Sequence[tuple[str, np.ndarray]],
+    *,
+    lights: Any = None,
+    mask: np.ndarray | None = None,
+    align: bool = True,
+    box: Any = None,
+    frame: Alignment | None = None,
+    srgb: bool = True,
+    **settings: Any,
+) -> Result:
+    """Albedo, normals and light of the thing that one photo shows, or several of one size, in colour (H, W, 3).
+
+    `mask` (H, W) says which pixels of the photos count. `settings` go to `DLN.infer`.
+    """
+    photos, how = prepare_photos(pictures, model, align=align, box=box, frame=frame, alike=lights is not None)
+    grey = [photo.grey for photo in photos]
+    crops = np.stack([p.exposure * p.alignment.crop(g, model.shape) for p, g in zip(photos, grey, strict=True)]).astype(
+        np.float32
+    )
+    seen = None
+    if mask is not None:
+        seen = np.stack([photo.alignment.crop(mask.astype(np.float32), model.shape) for photo in photos])
+        if not seen.max() > 0.5:
+            raise ValueError("mask: expected some of the object to be white, got a mask that hides all of it")
+    post = model.infer(crops, lights=lights, mask=seen, **settings)
+    size = detail_size(photos[0].alignment)
+    fine = np.stack([p.exposure * p.alignment.crop(g, size) for p, g in zip(photos, grey, strict=True)])
+    weights = None if mask is None else np.stack([p.alignment.crop(mask.astype(np.float32), size) for p in photos])
+    albedo, normals = refine(post, fine.astype(np.float32), weights)
+    notes = (
+        "The numbers of the photos were taken to be sRGB, and made linear."
+        if srgb
+        else "The numbers of the photos were taken to be linear light.",
+        how,
+        "Brightness was matched to the model's: " + ", ".join(f"{p.name} × {p.exposure:.2f}" for p in photos) + ".",
+    )
+    scaled = (albedo[..., None] * normals).astype(np.float32)
+    return Result(post, tuple(photos), scaled, chroma([photo.crop(size) for photo in photos]), srgb, notes)
+
+
+def detail_size(alignment: Alignment) -> tuple[int, int]:
+    """Rows and columns of the refined surface: those of the frame in the photo, or a little more."""
+    height = next((h for h in HEIGHTS if h >= alignment.height), HEIGHTS[-1])
+    return height, max(8, round(height * alignment.aspect / 4) * 4)
+
+
+def chroma(crops: Sequence[np.ndarray]) -> np.ndarray:
+    """What each channel has of the luminance, (h, w, 3); dark pixels, whose colour is noise, tend to the mean."""
+    total = np.sum(crops, axis=0, dtype=np.float64)
+    grey = total @ LUMINANCE
+    mean = total.mean(axis=(0, 1))
+    mean = mean / max(float(mean @ LUMINANCE), 1e-9)
+    little = 0.05 * max(float(grey.mean()), 1e-6)
+    return ((total + little * mean) / (grey + little)[..., None]).astype(np.float32)

@@ -12,11 +12,14 @@ from deep_lambertian.lazy import lazy_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from deep_lambertian.estimators import IlluminationInvariantFeatures, LambertianSubspaceClassifier
     from deep_lambertian.inference import Posterior, Sampler, ShadowWeights
     from deep_lambertian.learning.config import Config
     from deep_lambertian.learning.train import train
     from deep_lambertian.model import DLN, load_model
     from deep_lambertian.model_file import ModelFileError
+    from deep_lambertian.photos.reading import read_photos
+    from deep_lambertian.photos.result import Result, infer_photos
     from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Product
 
 __all__ = [
@@ -26,13 +29,18 @@ __all__ = [
     "BinaryRBM",
     "Config",
     "Gaussian",
+    "IlluminationInvariantFeatures",
+    "LambertianSubspaceClassifier",
     "ModelFileError",
     "Posterior",
     "Product",
+    "Result",
     "Sampler",
     "ShadowWeights",
     "data",
+    "infer_photos",
     "load_model",
+    "read_photos",
     "train",
 ]
 
@@ -53,5 +61,10 @@ __getattr__, __dir__ = lazy_names(
         "Product": "priors",
         "Config": "learning.config",
         "train": "learning.train",
+        "IlluminationInvariantFeatures": "estimators",
+        "LambertianSubspaceClassifier": "estimators",
+        "Result": "photos.result",
+        "infer_photos": "photos.result",
+        "read_photos": "photos.reading",
     },
 )

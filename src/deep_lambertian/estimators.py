@@ -1,0 +1,305 @@
+"""The DLN inside scikit-learn: features that the light hardly changes, and recognition from one image of each object.
+
+A row of X is one image, flattened. Each image, or each class of images of one object, is an object to `infer_many`;
+batches are filled up to few sizes, because every size is compiled anew, which takes seconds.
+"""
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from deep_lambertian.data.images import resize
+from deep_lambertian.inference.posterior import Posterior
+from deep_lambertian.inference.sampler import preset
+from deep_lambertian.model import DLN, load_model
+from deep_lambertian.tasks.recognition import cone_distances, nearest, subspace_distances
+
+OUTPUTS = ("albedo", "scaled_normals")
+RULES = ("shadow", "plain")
+FLOATS = (np.float64, np.float32)
+BRIGHT = 10.0  # light of about [0, 1] may be somewhat brighter, but numbers up to 255 are another unit
+INDEPENDENT = 32  # residuals of an image are smooth: they tell about as much as so many that know nothing of each other
+LEAST = 1e-6  # of an image's energy: a camera of 8 bits tells no smaller distance from none
+ROWS = 512  # images whose distances are found at a time
+
+
+class IlluminationInvariantFeatures(TransformerMixin, BaseEstimator):
+    """Images to what is left of them when the light is taken away: one object is inferred from each row of X.
+
+    `model` is a DLN, a file, or the name of a model that comes with the package. `output` is "albedo", V features for
+    a model of V pixels, or "scaled_normals", 3V: the albedo times the normal, pixel by pixel. `shape` (H, W) is that
+    of the images in the rows; "auto" takes the most nearly square one, upright where it is not square. Images of
+    another size than the model's are resized. `iterations` and `chains` are the model's own unless given; `batch` rows
+    are inferred at a time, and a last batch is filled up to as many.
+
+    `fit` learns nothing: it reads the model and notes the width of X. Every row gets the same random draws, so that
+    its features do not depend on the rows beside it.
+    """
+
+    def __init__(
+        self,
+        model: DLN | str | Path = "yaleb24",
+        output: str = "albedo",
+        shape: str | tuple[int, int] = "auto",
+        iterations: int | None = None,
+        chains: int | None = None,
+        batch: int = 32,
+        seed: int = 0,
+    ) -> None:
+        self.model = model
+        self.output = output
+        self.shape = shape
+        self.iterations = iterations
+        self.chains = chains
+        self.batch = batch
+        self.seed = seed
+
+    def fit(self, X: Any, y: Any = None) -> "IlluminationInvariantFeatures":
+        """Read the model and check the settings."""
+        _check_choice("output", self.output, OUTPUTS)
+        X = validate_data(self, X, dtype=FLOATS)
+        self.model_ = find_model(self.model)
+        self.shape_ = find_shape(self.shape, X.shape[1])
+        _check_settings(self.model_, self.iterations, self.chains, self.batch)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Features (rows, V) or (rows, 3V), float32."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=FLOATS)
+        _check_range(X)
+        _check_choice("output", self.output, OUTPUTS)
+        features = np.empty((len(X), len(self.get_feature_names_out())), np.float32)
+        images = (as_images(row[None], self.shape_, self.model_.shape) for row in X)
+        settings = {"iterations": self.iterations, "chains": self.chains, "seed": self.seed}
+        for i, post in enumerate(_infer(self.model_, images, (self.batch, 1), "row", **settings)):
+            features[i] = getattr(post, self.output).reshape(-1)
+        return features
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """`albedo_<row>_<column>`, or `scaled_normals_<row>_<column>_<x, y or z>`; the input's names play no part."""
+        check_is_fitted(self)
+        height, width = self.model_.shape
+        ends = [""] if self.output == "albedo" else ["_x", "_y", "_z"]
+        names = [f"{self.output}_{i}_{j}{end}" for i in range(height) for j in range(width) for end in ends]
+        return np.array(names, dtype=object)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float32"]  # what inference computes in; float64 would only look exact
+        return tags
+
+
+class LambertianSubspaceClassifier(ClassifierMixin, BaseEstimator):
+    r"""Recognition from one image of each object, or a few, under whatever light (Sec. 4.1 of the paper).
+
+    All images of a class show one object. Its surface is inferred from them together; a new image is of the class
+    whose surface, under the light that suits best, comes nearest to it.
+
+    `rule` "shadow" compares with images in which what turns away from the light is dark, each pixel weighed by the
+    model's noise: $d_g = \min_\ell \sum_i (v_i - \max(m_{gi}^\top \ell, 0))^2 / \sigma_{v_i}^2$. "plain" is the rule
+    of the paper, the squared distance to the span of the three columns of the scaled normals. The other parameters are
+    those of `IlluminationInvariantFeatures`; `batch` is a number of classes here.
+
+    After `fit`, `scaled_normals_` (classes, V, 3) are the surfaces and `classes_` their labels.
+    """
+
+    def __init__(
+        self,
+        model: DLN | str | Path = "yaleb24",
+        rule: str = "shadow",
+        shape: str | tuple[int, int] = "auto",
+        iterations: int | None = None,
+        chains: int | None = None,
+        batch: int = 32,
+        seed: int = 0,
+    ) -> None:
+        self.model = model
+        self.rule = rule
+        self.shape = shape
+        self.iterations = iterations
+        self.chains = chains
+        self.batch = batch
+        self.seed = seed
+
+    def fit(self, X: Any, y: Any) -> "LambertianSubspaceClassifier":
+        """Infer one surface for each class."""
+        _check_choice("rule", self.rule, RULES)
+        X, y = validate_data(self, X, y, dtype=FLOATS)
+        with warnings.catch_warnings():  # as many classes as images is what one image of each means
+            warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+            check_classification_targets(y)
+        model = find_model(self.model)
+        self.shape_, self.model_shape_ = find_shape(self.shape, X.shape[1]), model.shape
+        _check_settings(model, self.iterations, self.chains, self.batch)
+        _check_range(X)
+        self.classes_, members = np.unique(y, return_inverse=True)
+        count = len(self.classes_)
+        size = min(self.batch, fill_up(count)), fill_up(int(np.bincount(members).max()))
+        images = (as_images(X[members == g], self.shape_, model.shape) for g in range(count))
+        settings = {"iterations": self.iterations, "chains": self.chains, "seed": self.seed}
+        found = _infer(model, images, size, "class", **settings)
+        self.scaled_normals_ = np.stack([post.scaled_normals.reshape(-1, 3) for post in found])
+        self.noise_var_ = np.asarray(model.params.noise_var)  # all that prediction needs of the model
+        return self
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Minus the distances d to the classes (rows, classes); of two classes, the log-odds of the second (rows,)."""
+        distances = self._distances(X)
+        if len(self.classes_) != 2:
+            return -distances
+        first, second = _log_likelihoods(distances).T
+        return second - first
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The label of the nearest class for each row."""
+        distances = self._distances(X)
+        return self.classes_[nearest(distances)]
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        r"""$p_g \propto d_g^{-\nu/2}$ with ν = 32, (rows, classes).
+
+        The model's own likelihood, exp(−d/2), takes hundreds of pixels for independent and the noise for all that can
+        be wrong; its answers are 0 or 1. Here the size of the noise is unknown and integrated out, which leaves
+        $d^{-\nu/2}$ for ν independent residuals, and ν is far below the number of pixels because neighbours err alike.
+        Only ratios of distances matter, so that a brighter photo of the same scene is no surer. ν = 32 was chosen where
+        it is about as sure as it is right, on real and synthetic faces known from one image each; of other objects it
+        is a guess, and probabilities to rely on want calibrating.
+        """
+        return softmax(_log_likelihoods(self._distances(X)), axis=1)
+
+    def _distances(self, X: Any) -> np.ndarray:
+        """Squared distances (rows, classes), none below `LEAST` of the image's own square, which rounding may reach."""
+        check_is_fitted(self)
+        _check_choice("rule", self.rule, RULES)
+        X = validate_data(self, X, reset=False, dtype=FLOATS)
+        _check_range(X)
+        return np.concatenate([self._distances_of(X[start : start + ROWS]) for start in range(0, len(X), ROWS)])
+
+    def _distances_of(self, rows: np.ndarray) -> np.ndarray:
+        probes = as_images(rows, self.shape_, self.model_shape_).reshape(len(rows), -1).astype(np.float64)
+        if self.rule == "plain":
+            found, energy = subspace_distances(self.scaled_normals_, probes), np.sum(probes**2, axis=1)
+        else:
+            found = cone_distances(self.scaled_normals_, probes, self.noise_var_)
+            energy = probes**2 @ (1 / self.noise_var_)
+        return np.maximum(found, LEAST * energy[:, None])
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # on numbers that are no images; a cloud of points has no light
+        return tags
+
+
+def find_model(model: Any) -> DLN:
+    """The DLN itself, or the one of a file or of the package."""
+    if isinstance(model, DLN):
+        return model
+    if not isinstance(model, str | Path):
+        raise ValueError(f"model: expected a DLN, a path or the name of a bundled model, got {type(model).__name__}")
+    try:
+        return load_model(model)
+    except FileNotFoundError as error:  # scikit-learn's users expect a ValueError of a wrong parameter
+        raise ValueError(f"model: {error}") from error
+
+
+def find_shape(shape: Any, features: int) -> tuple[int, int]:
+    """Height and width of images of so many pixels: as given, or the most nearly square, upright where not square."""
+    if isinstance(shape, str) and shape == "auto":
+        width = next(w for w in range(math.isqrt(features), 0, -1) if features % w == 0)
+        return features // width, width
+    try:
+        height, width = (int(side) for side in shape)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f'shape: expected "auto" or (height, width), got {shape!r}') from error
+    if height < 1 or width < 1 or height * width != features:
+        raise ValueError(
+            f"shape: expected a height and a width that multiply to the {features} features of X, got {height}×{width}"
+        )
+    return height, width
+
+
+def as_images(rows: np.ndarray, shape: tuple[int, int], wanted: tuple[int, int]) -> np.ndarray:
+    """Flat images (N, H·W) as pictures (N, h, w) of the wanted size."""
+    return np.stack([resize(row.reshape(shape), wanted) for row in rows])
+
+
+def fill_up(count: int) -> int:
+    """The next power of four: few sizes are compiled, and images of weight 0 cost little beside the rest of a sweep."""
+    size = 1
+    while size < count:
+        size *= 4
+    return size
+
+
+def _infer(
+    model: DLN, objects: Iterator[np.ndarray], size: tuple[int, int], what: str, **settings: Any
+) -> Iterator[Posterior]:
+    """The posteriors of objects (P, H, W), a batch of one `size` (objects, images) at a time.
+
+    All have the number 0, and so the same draws: an object's result does not depend on its place.
+    """
+    settings = {name: _whole(value) for name, value in settings.items()}
+    start = 0
+    for batch in batched(objects, size[0]):
+        found = model.infer_many(batch, numbers=[0] * len(batch), size=size, devices=jax.local_devices(), **settings)
+        for i, post in enumerate(found, start):
+            if not np.isfinite(post.scaled_normals).all():
+                raise ValueError(
+                    f"{what} {i} of X: expected light of about [0, 1] that inference can explain, got up to "
+                    f"{np.abs(batch[i - start]).max():g}, and a chain that ended in numbers that are not finite"
+                )
+            yield post
+        start += len(batch)
+
+
+def batched(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of `size` items, the last of which may be shorter (as `itertools.batched` of Python 3.12)."""
+    batch = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _log_likelihoods(distances: np.ndarray) -> np.ndarray:
+    """Logarithms of d^(−ν/2), up to what all classes share; a black image, at no distance from any, tells nothing."""
+    return -0.5 * INDEPENDENT * np.log(np.maximum(distances, np.finfo(np.float64).tiny))
+
+
+def _whole(value: Any) -> Any:
+    """NumPy's whole numbers, which grids of parameters are made of, as Python's."""
+    return int(value) if isinstance(value, Integral) else value
+
+
+def _check_settings(model: DLN, iterations: Any, chains: Any, batch: Any) -> None:
+    """Refuse in `fit` what inference would refuse later."""
+    preset(model.preset).override(iterations=_whole(iterations))
+    for name, value in (("batch", batch), ("chains", 1 if chains is None else chains)):
+        if not isinstance(value, Integral) or int(value) < 1:
+            raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
+
+
+def _check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}")
+
+
+def _check_range(X: np.ndarray) -> None:
+    """Warn of numbers that are hardly light of about [0, 1]; rescaling them silently might be wrong."""
+    most = float(np.abs(X).max())
+    if most > BRIGHT:
+        warnings.warn(f"X: expected light of about [0, 1], got up to {most:g}; divide by the full range", stacklevel=3)

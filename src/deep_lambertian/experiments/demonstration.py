@@ -30,7 +30,7 @@ from deep_lambertian.tasks.recognition import cone_distances, nearest
 from deep_lambertian.tasks.relighting import relighting_rmse
 
 SIZE, NOISE = 24, 0.02
-LEARNERS, STRANGERS, IMAGES = 60, 12, 8
+LEARNERS, STRANGERS, IMAGES = 100, 12, 12
 BUNDLED = "yaleb24"
 
 
@@ -64,7 +64,7 @@ def demonstrate(
     people = draw_faces(LEARNERS + STRANGERS, IMAGES, SIZE, seed, noise=NOISE)
     learners, strangers = _part(people, slice(None, LEARNERS)), _part(people, slice(LEARNERS, None))
     say(f"learning from {LEARNERS} synthetic people, {IMAGES} images each, their lights unknown")
-    model = train(as_dataset(learners, "faces", seed), Config.of_preset("quick").override(seed=seed), progress=progress)
+    model = train(as_dataset(learners, "faces", seed), Config.of_preset("best").override(seed=seed), progress=progress)
     model.save(out / "model.safetensors")
     say(f"one image of each of {STRANGERS} strangers: their surfaces, their other images, who is who")
     posts = model.infer_many(

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: venv demo test slow browser lint bench clean
+.PHONY: venv demo test slow browser docs lint bench clean
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -32,8 +32,12 @@ lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 
+docs: venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
 bench: venv
 	$(BIN)/dln bench inference
 
 clean:
-	rm -rf .venv demo
+	rm -rf .venv demo site

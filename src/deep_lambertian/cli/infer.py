@@ -10,11 +10,14 @@ many processes, on one machine or several, start the same command on each with i
 """
 
 import argparse
+import threading
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from deep_lambertian.cli.processes import add_process_arguments
 
+LATER = ("arviz_stats.base.array", "jinja2", "matplotlib.colors")
 EXAMPLE = """examples:
   dln infer yaleb24 portrait.jpg
   dln infer yaleb24 left.jpg right.jpg front.jpg --out me
@@ -86,6 +89,8 @@ def _photos(options: argparse.Namespace) -> int:
 
     check_writable(out)
     model = load_model(options.model)
+    # What the report needs takes a second to import: it is done while the chains are compiled and run.
+    threading.Thread(target=lambda: [import_module(name) for name in LATER], daemon=True).start()
     frames = every_face(pictures[0][1], model) if options.all_faces else [None]
     told = []
     for number, frame in enumerate(frames):

@@ -255,7 +255,7 @@ def _dbn_svm(run: Run) -> recognise.Method:
     def method(trial: Trial) -> np.ndarray:
         if not learned:
             images = np.concatenate([images.reshape(len(images), -1) for _, images, _, _ in run.train.each()])
-            layers = dbn_svm.learn_features(images, epochs=2 if run.options.quick else 50, seed=run.options.seed)
+            layers = dbn_svm.learn_features(images, epochs=2 if run.options.quick else 30, seed=run.options.seed)
             learned.extend([[dbn_svm.features(layers, rows) for rows in run.test.images]])
             learned.append(dbn_svm.features(layers, run.test.probes))
         images, probes = learned

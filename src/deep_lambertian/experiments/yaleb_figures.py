@@ -13,7 +13,7 @@ from deep_lambertian.report import experiment, figures
 from deep_lambertian.report.pictures import save_png
 
 SAMPLE_STEPS = 50_000  # Gibbs iterations of Figure 4
-WIDE_STEPS = 2_500  # of a prior without layers above: each of its iterations passes through all visible units
+WIDE_STEPS = 2_000  # of a prior without layers above: each of its iterations passes through all visible units
 SAMPLES, PEOPLE, SWEEPS = 10, 5, 50
 
 

@@ -116,44 +116,40 @@ def _first(params: Params, data: Observation, given: dict[str, jax.Array], sampl
     return Carry(state, Moments.zeros(seen.shape), jnp.zeros((TRACE_LENGTH, *watched.shape)), kept)
 
 
-def _sweeps(
+def _sweep(
     params: Params,
     data: Observation,
     key: jax.Array,
     carry: Carry,
     schedule: Schedule,
-    bounds: tuple[jax.Array, jax.Array],
+    t: jax.Array,
     kernel: Sampler,
     clamped: frozenset[Block],
 ) -> Carry:
-    """Sweeps bounds[0] … bounds[1]−1 of one chain."""
+    """Sweep t of one chain."""
     slots = next(iter(carry.kept.values())).shape[0]
     put = lax.dynamic_update_index_in_dim
-
-    def sweep(t: jax.Array, carry: Carry) -> Carry:
-        heat = 1 - t.astype(jnp.float32) / jnp.maximum(schedule.burn_in, 1)
-        state, info = gibbs.step(
-            draws.fold_in(key, t),
-            params,
-            data,
-            carry.state,
-            kernel,
-            clamped,
-            temperature=jnp.power(schedule.anneal, jnp.maximum(heat, 0.0)),
-            adapt_rate=jnp.where(t < schedule.burn_in, 0.5 / jnp.sqrt(1.0 + t.astype(jnp.float32)), 0.0),
-        )
-        counts = (t >= schedule.burn_in).astype(jnp.float32)
-        moments = carry.moments.add(fold(observe(state, info)), counts)
-        record = t * TRACE_LENGTH // jnp.maximum(schedule.iterations, TRACE_LENGTH)
-        trace = put(carry.trace, fold(watch(state, info)), record, 0)
-        kept = carry.kept
-        if slots:
-            slot = (t - schedule.keep_from) * slots // jnp.maximum(schedule.iterations - schedule.keep_from, 1)
-            slot = jnp.maximum(slot, 0)  # what comes too early is overwritten
-            kept = {name: put(kept[name], value, slot, 0) for name, value in keep(state).items()}
-        return Carry(state, moments, trace, kept)
-
-    return lax.fori_loop(*bounds, sweep, carry)
+    heat = 1 - t.astype(jnp.float32) / jnp.maximum(schedule.burn_in, 1)
+    state, info = gibbs.step(
+        draws.fold_in(key, t),
+        params,
+        data,
+        carry.state,
+        kernel,
+        clamped,
+        temperature=jnp.power(schedule.anneal, jnp.maximum(heat, 0.0)),
+        adapt_rate=jnp.where(t < schedule.burn_in, 0.5 / jnp.sqrt(1.0 + t.astype(jnp.float32)), 0.0),
+    )
+    counts = (t >= schedule.burn_in).astype(jnp.float32)
+    moments = carry.moments.add(fold(observe(state, info)), counts)
+    record = t * TRACE_LENGTH // jnp.maximum(schedule.iterations, TRACE_LENGTH)
+    trace = put(carry.trace, fold(watch(state, info)), record, 0)
+    kept = carry.kept
+    if slots:
+        slot = (t - schedule.keep_from) * slots // jnp.maximum(schedule.iterations - schedule.keep_from, 1)
+        slot = jnp.maximum(slot, 0)  # what comes too early is overwritten
+        kept = {name: put(kept[name], value, slot, 0) for name, value in keep(state).items()}
+    return Carry(state, moments, trace, kept)
 
 
 @partial(jax.jit, static_argnames=("sampler", "slots", "chains", "mesh"))
@@ -174,9 +170,11 @@ def _advance_all(
 ) -> Carry:
     def one_device(params, data, keys, carry, schedule, bounds):
         keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
-        one = partial(_sweeps, kernel=kernel, clamped=clamped)
+        one = partial(_sweep, kernel=kernel, clamped=clamped)
         chains = jax.vmap(one, in_axes=(None, None, 0, 0, None, None))
-        return jax.vmap(chains, in_axes=(None, 0, 0, 0, None, None))(params, data, keys, carry, schedule, bounds)
+        objects = jax.vmap(chains, in_axes=(None, 0, 0, 0, None, None))
+        # The loop is around the batch, not within it: a loop that is batched twice is traced four times.
+        return lax.fori_loop(*bounds, lambda t, carry: objects(params, data, keys, carry, schedule, t), carry)
 
     objects, all_alike = PartitionSpec("objects"), PartitionSpec()
     specs = (all_alike, objects, objects, objects, all_alike, all_alike)

@@ -38,22 +38,20 @@ def save_files(out: str | Path, result: Result, title: str) -> None:
         save_picture(folder / "albedo_std.png", grey(post.albedo_std, max(float(post.albedo_std.max()), 1e-6)))
         save_picture(folder / "normals_std.png", grey(post.normals_std, max(float(post.normals_std.max()), 1e-6)))
         (folder / "lights.json").write_text(json.dumps(describe_lights(result), indent=2) + "\n")
-        for number, picture in enumerate(turned(result)):
-            save_picture(folder / f"relit_{number}.png", to_bytes(picture, result.srgb))
-        save_result_report(folder / "report.html", page(result, title))
+        relit = [to_bytes(picture, result.srgb) for picture in turned(result)]
+        for number, picture in enumerate(relit):
+            save_picture(folder / f"relit_{number}.png", picture)
+        save_result_report(folder / "report.html", page(result, title, relit))
         result.save(folder / "result.npz")
 
 
-def page(result: Result, title: str) -> Page:
-    """The report of a result."""
+def page(result: Result, title: str, relit: list[np.ndarray]) -> Page:
+    """The report of a result; `relit` are its first photo under the three lights of `turned`, in 8 bits."""
     first = result.photos[0]
     aspect = first.alignment.aspect
     inputs = [(photo.name, small(to_bytes(photo.colour, result.srgb))) for photo in result.photos[:6]]
     names = ("lit from the left", "lit from the right", "lit from above")
-    pictures = [
-        (f"{first.name}, {name}", small(to_bytes(picture, result.srgb)))
-        for name, picture in zip(names, turned(result), strict=True)
-    ]
+    pictures = [(f"{first.name}, {name}", small(picture)) for name, picture in zip(names, relit, strict=True)]
     height, width = result.scaled_normals.shape[:2]
     size = (min(height, MOST_ROWS), max(8, round(width * min(1, MOST_ROWS / height))))
     coloured = float(np.abs(result.colour - 1).max()) > 0.01
@@ -130,8 +128,9 @@ def encode(values: np.ndarray, srgb: bool) -> np.ndarray:
 
 
 def to_bytes(values: np.ndarray, srgb: bool) -> np.ndarray:
-    """Linear light as an 8-bit picture."""
-    return np.round(255 * encode(values, srgb)).astype(np.uint8)
+    """Linear light as an 8-bit picture, by a table of 65,536 tones: powers of millions of numbers take long."""
+    tones = np.round(255 * encode(np.linspace(0, 1, 1 << 16, dtype=np.float32), srgb)).astype(np.uint8)
+    return tones[np.round(np.clip(values, 0, 1) * np.float32(65535)).astype(np.uint16)]
 
 
 def small(picture: np.ndarray, most: int = 480) -> np.ndarray:
@@ -142,7 +141,7 @@ def small(picture: np.ndarray, most: int = 480) -> np.ndarray:
 
 
 def save_picture(path: str | Path, picture: np.ndarray) -> None:
-    save_png(path, Image.fromarray(picture))
+    save_png(path, Image.fromarray(picture), compress_level=3)  # a third of the time, a tenth more bytes
 
 
 def save_gif(path: str | Path, pictures: list[np.ndarray], milliseconds: int = 80) -> None:

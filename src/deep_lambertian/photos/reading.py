@@ -11,7 +11,6 @@ from deep_lambertian.data.alignment import Alignment
 from deep_lambertian.data.find_faces import NoFaceError, SeveralFacesError, find_face, find_faces
 from deep_lambertian.data.folder import one_size
 from deep_lambertian.data.images import LUMINANCE, decode
-from deep_lambertian.lambertian import unpack
 from deep_lambertian.model import DLN
 
 DARK = 0.005  # a crop whose bright parts are darker than this shows nothing
@@ -75,9 +74,8 @@ def every_face(picture: np.ndarray, model: DLN) -> list[Alignment]:
 
 def mean_image(model: DLN) -> np.ndarray:
     """What the model takes for the most ordinary picture (h, w): the prior's surface under its mean light."""
-    albedo, normals = unpack(model.params.prior.centre)
-    light = np.asarray(model.params.light_mean)
-    return np.maximum(np.asarray(albedo) * (light @ np.asarray(normals)), 0).reshape(model.shape)
+    albedo, *normals = np.asarray(model.params.prior.centre).reshape(4, *model.shape)
+    return np.maximum(albedo * np.tensordot(np.asarray(model.params.light_mean), np.stack(normals), axes=1), 0)
 
 
 def prepare_photos(

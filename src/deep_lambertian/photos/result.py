@@ -18,7 +18,7 @@ from deep_lambertian.model import DLN
 from deep_lambertian.photos.reading import Photo, prepare_photos
 from deep_lambertian.photos.refine import refine
 
-HEIGHTS = (96, 192, 384, 768)  # of the refined surface: few, so that few shapes are ever compiled
+HEIGHTS = (96, 192, 288, 384, 576, 768)  # of the refined surface: few, so that few shapes are ever compiled
 SOLID, REACH = 0.85, 1.3  # half frames from its middle at which a new light begins to fade, and is gone
 LEAST_SHADING = 0.15  # of the light: what was darker is not brightened further, being mostly noise
 FORMAT, VERSION = "deep_lambertian photo result", 1

@@ -36,6 +36,6 @@ def sheet(rows: Sequence[Sequence[tuple[str, np.ndarray]]], tile: int = 128) -> 
     return canvas
 
 
-def save_png(path: str | Path, picture: Image.Image) -> None:
+def save_png(path: str | Path, picture: Image.Image, compress_level: int = 6) -> None:
     with atomic_write(path) as file:
-        picture.save(file, "PNG")
+        picture.save(file, "PNG", compress_level=compress_level)

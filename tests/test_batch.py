@@ -215,7 +215,6 @@ def test_the_command_refuses_what_it_cannot_use(objects, small, tmp_path, capsys
     path = tmp_path / "model.safetensors"
     small.save(path)
     for folder, model, message in (
-        (objects / "thing0" / "0.png", path, "got a single photo"),
         (tmp_path / "nowhere", path, "found nothing"),
         (objects, tmp_path / "no.safetensors", "expected a model file, found nothing"),
     ):

@@ -27,6 +27,7 @@ from deep_lambertian.progress import chunks
 
 TRACE_LENGTH = 512  # a longer chain is thinned to this many records, so that memory does not grow with it
 PROBES = 8  # at most so many pixels, spread evenly, whose albedo and normal are traced
+PIECE = 25  # sweeps after which Python looks up: a key that stops the program is heard within seconds
 
 
 @jax.tree_util.register_dataclass
@@ -233,9 +234,10 @@ def run(
     kernel = replace(kernel, step_size=1.0, start="bias")
     keep_from = sampler.burn_in if keep_from is None else keep_from
     schedule = Schedule(sampler.iterations, sampler.burn_in, sampler.anneal, keep_from)
-    for bounds in chunks(sampler.iterations, "sampling", progress):
-        carry = _advance_all(params, data, keys, carry, schedule, bounds, kernel, clamped, mesh)
-        if progress:
+    for start, stop in chunks(sampler.iterations, "sampling", progress):
+        for first in range(start, stop, PIECE):
+            bounds = first, min(first + PIECE, stop)
+            carry = _advance_all(params, data, keys, carry, schedule, bounds, kernel, clamped, mesh)
             jax.block_until_ready(carry)
     if shared:
         carry = gather(carry)

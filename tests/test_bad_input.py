@@ -142,13 +142,25 @@ def test_a_full_disk_leaves_nothing(tmp_path, portrait):
     assert list(tmp_path.iterdir()) == []
 
 
+# A shell starts its background jobs deaf to SIGINT: the test must not depend on where it is started from.
+LISTENING = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from deep_lambertian.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 def test_an_interrupted_run_leaves_nothing(tmp_path, portrait):
-    arguments = [*short(portrait, tmp_path / "out"), "--iterations", "1000000"]
-    running = subprocess.Popen(arguments, stderr=subprocess.PIPE, text=True)
-    time.sleep(6)
-    assert running.poll() is None
-    running.send_signal(signal.SIGINT)
-    _, told = running.communicate(timeout=120)
+    _, _, _, *arguments = [*short(portrait, tmp_path / "out"), "--iterations", "1000000"]
+    running = subprocess.Popen([sys.executable, "-c", LISTENING, *arguments], stderr=subprocess.PIPE, text=True)
+    try:
+        time.sleep(6)
+        assert running.poll() is None
+        running.send_signal(signal.SIGINT)
+        _, told = running.communicate(timeout=60)
+    finally:
+        running.kill()
     assert running.returncode == 130
     assert "dln: interrupted" in told
     assert "Traceback" not in told

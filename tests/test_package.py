@@ -116,6 +116,7 @@ def test_help_does_not_load_jax():
     python(code)
 
 
+@pytest.mark.slow
 def test_demo_beats_its_baselines_and_writes_its_reports(tmp_path):
     done = dln("demo", "--out", str(tmp_path / "new"), "--json")
     assert done.returncode == 0, done.stderr

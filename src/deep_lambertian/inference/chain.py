@@ -175,7 +175,8 @@ def _advance_all(
         chains = jax.vmap(one, in_axes=(None, None, 0, 0, None, None))
         objects = jax.vmap(chains, in_axes=(None, 0, 0, 0, None, None))
         # The loop is around the batch, not within it: a loop that is batched twice is traced four times.
-        return lax.fori_loop(*bounds, lambda t, carry: objects(params, data, keys, carry, schedule, t), carry)
+        first, end = bounds
+        return lax.fori_loop(first, end, lambda t, carry: objects(params, data, keys, carry, schedule, t), carry)
 
     objects, all_alike = PartitionSpec("objects"), PartitionSpec()
     specs = (all_alike, objects, objects, objects, all_alike, all_alike)

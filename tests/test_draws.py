@@ -8,6 +8,7 @@ from jax.extend.random import threefry_2x32
 from scipy import stats
 
 from deep_lambertian import draws
+from deep_lambertian.inference.chain import chain_keys
 
 
 def test_words_are_those_of_jax():
@@ -65,3 +66,11 @@ def test_a_longer_array_begins_with_a_shorter_one():
     np.testing.assert_array_equal(draws.normal(key, (10, 3))[:4], draws.normal(key, (4, 3)))
     batch = jax.vmap(lambda k: draws.uniform(k, (6,)))(jnp.stack(draws.split(key, 2)))
     np.testing.assert_array_equal(batch[1], draws.uniform(draws.split(key, 2)[1], (6,)))
+
+
+@pytest.mark.parametrize("seed", [0, 7, -1, 2**31 + 5, 2**40 + 3])
+def test_the_keys_of_chains_are_folded_from_their_numbers(seed):
+    numbers = (0, 5, 2**31 - 1)
+    of_objects = [draws.fold_in(draws.make_key(seed), number) for number in numbers]
+    folded = [[jax.random.key_data(draws.fold_in(key, chain)) for chain in range(3)] for key in of_objects]
+    np.testing.assert_array_equal(chain_keys(seed, numbers, 3), folded)

@@ -10,7 +10,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from PIL import Image
 
+from deep_lambertian import traces
 from deep_lambertian.cli import COMMANDS
 from deep_lambertian.inference import chain
 
@@ -84,17 +86,53 @@ def test_one_device_and_two_give_the_same(tmp_path):
 def test_each_shape_is_compiled_once(small):
     """However long the chain, whatever the seed, the step or the burn-in: one compilation for a shape."""
     # Numbers of images that no other test has, which may have run before in the same process.
+    images = small.sample(2, images=13).images
+
+    def count() -> tuple[int, int]:
+        return chain._advance_all._cache_size(), chain._start_all._cache_size()
+
+    small.infer_many(images)
+    advance, start = count()
+    small.infer_many(images, iterations=7, seed=3)
+    small.infer_many(images + 0.01, iterations=31, burn_in=3, anneal=4.0)
+    small.infer_many(images, progress=True)
+    assert count() == (advance, start)
+    small.infer_many(images, step_size=0.02)  # where a chain starts is compiled anew; the chain itself is not
+    assert count() == (advance, start + 1)
+    small.infer_many(images[:, :11])
+    assert count() == (advance + 1, start + 2)
+
+
+def test_each_shape_of_a_single_object_is_compiled_once(small):
     images = small.sample(1, images=13).images[0]
     small.infer(images)
-    before = chain._advance_all._cache_size(), chain._start_all._cache_size()
+    before = len(traces._programs)
     small.infer(images, iterations=7, seed=3)
     small.infer(images + 0.01, iterations=31, burn_in=3, anneal=4.0)
     small.infer(images, progress=True)
-    assert (chain._advance_all._cache_size(), chain._start_all._cache_size()) == before
-    small.infer(images, step_size=0.02)  # where a chain starts is compiled anew; the chain itself is not
-    assert chain._advance_all._cache_size() == before[0]
+    assert len(traces._programs) == before
+    small.infer(images, step_size=0.02)
+    assert len(traces._programs) == before + 1
     small.infer(images[:11])
-    assert chain._advance_all._cache_size() == before[0] + 1
+    assert len(traces._programs) == before + 3
+
+
+def test_what_is_compiled_ahead_is_not_compiled_again(small):
+    images = small.sample(1, images=12).images[0]
+    plain = small.infer(images, iterations=6)
+    for settings in ({}, {"lights": np.ones((12, 3), np.float32)}):
+        small.compile_ahead(12, lights=bool(settings), quick=True)()
+        before = len(traces._programs)
+        quick = small.infer(images, iterations=6, quick=True, **settings)
+        assert len(traces._programs) == before
+        if not settings:
+            np.testing.assert_allclose(quick.albedo, plain.albedo, rtol=1e-3)
+
+
+def test_compiling_ahead_leaves_errors_to_the_run_itself(small):
+    small.compile_ahead(1, chains=-1)()
+    with pytest.raises(ValueError, match="chains: expected at least 1"):
+        small.infer(np.ones((8, 8)), chains=-1)
 
 
 def dln(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -170,3 +208,17 @@ def test_the_versions_agree():
     for requirement in project["dependencies"] + extras:
         assert requirement.split(">=")[0].lower() in pinned, f"{requirement} is not pinned in constraints.txt"
     assert jax.__version__ in (ROOT / "constraints.txt").read_text()
+
+
+def test_a_command_that_is_done_has_said_all_and_left(tmp_path):
+    """`dln` leaves without taking JAX apart: what it wrote and said must be whole by then, and its exit code right."""
+    photo = tmp_path / "grey.png"
+    Image.fromarray(np.full((200, 200, 3), 90, np.uint8)).save(photo)
+    done = dln("infer", "yaleb24", str(photo), "--out", str(tmp_path / "out"))  # while its chains are being compiled
+    assert done.returncode == 1
+    assert done.stderr.startswith("dln infer: expected a photo with one frontal face")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    done = dln("models", "--json")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)

@@ -16,7 +16,7 @@ from deep_lambertian.inference.diagnostics import Diagnostics
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.learning.surfaces import angles
 from deep_lambertian.photos.files import angles_of, around, direction
-from deep_lambertian.photos.reading import mean_image, place, prepare_photos
+from deep_lambertian.photos.placing import mean_image, place, prepare_photos
 from deep_lambertian.photos.recognise import score
 from deep_lambertian.photos.refine import enlarge, refine
 from deep_lambertian.photos.result import chroma, infer_photos

@@ -10,26 +10,31 @@ of a key are as independent of each other as keys are, and cost nothing to make.
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
+Words = Any  # unsigned 32-bit integers
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-@jax.jit
-def threefry(key0: jax.Array, key1: jax.Array, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Two random 32-bit words for each counter (x0, x1) under the key (key0, key1)."""
-    keys = (key0, key1, key0 ^ key1 ^ jnp.uint32(0x1BD11BDA))
+def threefry_words(key0: Words, key1: Words, x0: Words, x1: Words) -> tuple[Words, Words]:
+    """Two random 32-bit words for each counter (x0, x1) under the key (key0, key1), of JAX or of NumPy."""
+    keys = (key0, key1, key0 ^ key1 ^ np.uint32(0x1BD11BDA))
     x0, x1 = x0 + keys[0], x1 + keys[1]
     for i in range(5):
         for r in ROTATIONS[i % 2]:
             x0 = x0 + x1
-            x1 = ((x1 << jnp.uint32(r)) | (x1 >> jnp.uint32(32 - r))) ^ x0
+            x1 = ((x1 << np.uint32(r)) | (x1 >> np.uint32(32 - r))) ^ x0
         x0 = x0 + keys[(i + 1) % 3]
-        x1 = x1 + keys[(i + 2) % 3] + jnp.uint32(i + 1)
+        x1 = x1 + keys[(i + 2) % 3] + np.uint32(i + 1)
     return x0, x1
+
+
+threefry = jax.jit(threefry_words)
 
 
 def key_words(key: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
@@ -118,4 +118,5 @@ def rebuild(described: dict[str, Any], name: str, tensors: dict[str, np.ndarray]
 def _take(tensors: dict[str, np.ndarray], name: str) -> Any:
     if name not in tensors:
         raise ValueError(f"no tensor {name!r}")
-    return jnp.asarray(tensors.pop(name), jnp.float32)
+    # To the device as it is: an array that JAX converts is compiled for, each shape by itself.
+    return jax.device_put(np.asarray(tensors.pop(name), np.float32))

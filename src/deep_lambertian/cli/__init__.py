@@ -5,6 +5,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -74,6 +75,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"dln {options.command}: {in_a_line(error)}", file=sys.stderr)
         return FAILED
+
+
+def run_and_leave() -> NoReturn:
+    """The program `dln`: run a command, and leave at once when it is done.
+
+    All files are closed by then. To take JAX apart lasts up to a second, and a program that is still being compiled,
+    for a photo that turned out to be none, could not be taken apart at all. Many processes take leave of each other.
+    """
+    code = main()
+    jax = sys.modules.get("jax")
+    if jax is not None and jax.distributed.is_initialized():
+        sys.exit(code)
+    with suppress(OSError, ValueError):  # whoever listened may have gone
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
 
 
 def in_a_line(error: BaseException) -> str:

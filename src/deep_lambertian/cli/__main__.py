@@ -1,3 +1,3 @@
-from deep_lambertian.cli import main
+from deep_lambertian.cli import run_and_leave
 
-raise SystemExit(main())
+run_and_leave()

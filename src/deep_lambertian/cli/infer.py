@@ -10,14 +10,12 @@ many processes, on one machine or several, start the same command on each with i
 """
 
 import argparse
-import threading
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from deep_lambertian.cli.processes import add_process_arguments
 
-LATER = ("arviz_stats.base.array", "jinja2", "matplotlib.colors")
+QUICK = 1000  # sweeps: for more, the time that they take is worth that of compiling them well
 EXAMPLE = """examples:
   dln infer yaleb24 portrait.jpg
   dln infer yaleb24 left.jpg right.jpg front.jpg --out me
@@ -83,14 +81,23 @@ def _photos(options: argparse.Namespace) -> int:
     out = options.out or options.photos[0].with_name(f"{options.photos[0].stem}-dln")
     from deep_lambertian.cli.folders import check_writable
     from deep_lambertian.model import load_model
-    from deep_lambertian.photos.files import describe_lights, save_files, summary
-    from deep_lambertian.photos.reading import every_face
-    from deep_lambertian.photos.result import infer_photos
 
     check_writable(out)
     model = load_model(options.model)
-    # What the report needs takes a second to import: it is done while the chains are compiled and run.
-    threading.Thread(target=lambda: [import_module(name) for name in LATER], daemon=True).start()
+    settings = {
+        "iterations": options.iterations,
+        "chains": options.chains,
+        "seed": options.seed,
+        "keep": options.samples,
+        "progress": not options.quiet and sys.stderr.isatty(),
+        "quick": (options.iterations or 0) <= QUICK,
+    }
+    compiled = model.compile_ahead(len(pictures), lights=lights is not None, **settings)
+    # The rest is imported meanwhile.
+    from deep_lambertian.photos.files import describe_lights, save_files, summary
+    from deep_lambertian.photos.placing import every_face
+    from deep_lambertian.photos.result import infer_photos
+
     frames = every_face(pictures[0][1], model) if options.all_faces else [None]
     told = []
     for number, frame in enumerate(frames):
@@ -103,11 +110,8 @@ def _photos(options: argparse.Namespace) -> int:
             box=box,
             frame=frame,
             srgb=not options.linear,
-            iterations=options.iterations,
-            chains=options.chains,
-            seed=options.seed,
-            keep=options.samples,
-            progress=not options.quiet and sys.stderr.isatty(),
+            compiled=compiled,
+            **settings,
         )
         here = out / f"face-{number + 1}" if options.all_faces else out
         save_files(here, result, f"{', '.join(photo.name for photo in result.photos)}")

@@ -59,9 +59,12 @@ def decode(data: bytes, name: str = "image", *, srgb: bool = True, colour: bool 
         raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got more ({error})") from error
     except Exception as error:  # Pillow's decoders raise many kinds of errors on damaged files
         raise ImageError(f"{name}: a damaged image ({error or type(error).__name__})") from error
-    if not np.all(np.isfinite(values)):
+    if values.dtype == np.uint8:  # by a table of all tones: powers of millions of numbers take long
+        tones = np.arange(256, dtype=np.float32) / 255
+        values = (srgb_to_linear(tones) if srgb else tones)[values]
+    elif not np.all(np.isfinite(values)):
         raise ImageError(f"{name}: expected finite numbers, got some that are not")
-    if srgb:
+    elif srgb:
         values = srgb_to_linear(values)
     if values.ndim == 3 and not colour:
         values = values @ LUMINANCE
@@ -78,7 +81,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _numbers(image: Image.Image, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Values in [0, 1], (H, W) or (H, W, 3), and alpha (H, W) or None."""
+    """Bytes or values in [0, 1], (H, W) or (H, W, 3), and alpha (H, W) or None."""
     if image.mode in ("I;16", "I;16B", "I;16L", "I;16N"):
         return np.asarray(image).astype(np.float32) / 65535, None
     if image.mode == "I":  # Pillow reads 16-bit PGM and some 16-bit PNG so
@@ -93,13 +96,13 @@ def _numbers(image: Image.Image, name: str) -> tuple[np.ndarray, np.ndarray | No
         return values, None
     transparent = image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info
     if transparent:
-        rgba = np.asarray(image.convert("RGBA"), np.float32) / 255
-        alpha = rgba[..., 3]
+        rgba = np.asarray(image.convert("RGBA"))
+        alpha = rgba[..., 3].astype(np.float32) / 255
         colours = rgba[..., :3]
         grey = image.mode in ("LA", "L", "La")
         return (colours[..., 0] if grey else colours), (None if alpha.min() == 1 else alpha)
     mode = "L" if image.mode in ("1", "L") else "RGB"
-    return np.asarray(image.convert(mode), np.float32) / 255, None
+    return np.asarray(image.convert(mode)), None
 
 
 def srgb_to_linear(values: np.ndarray) -> np.ndarray:

@@ -5,6 +5,8 @@ from functools import cached_property
 
 import numpy as np
 
+from deep_lambertian.inference.convergence import ess, rhat
+
 RHAT_LIMIT = 1.1
 ESS_LIMIT = 10.0
 ACCEPTANCE_LIMIT = 0.2
@@ -86,16 +88,10 @@ def _rhat_and_ess(draws: np.ndarray) -> tuple[float, float]:
     NaN where there are too few draws to tell. A quantity that does not move at all, such as a clamped light, has
     nothing to converge.
     """
-    from arviz_stats.base.array import array_stats
-
     draws = draws.reshape(*draws.shape[:2], -1)
     if draws.shape[1] < 8:
         return np.nan, np.nan
     moving = draws[..., np.ptp(draws, axis=(0, 1)) > 0]
     if not moving.shape[-1]:
         return 1.0, float(draws.shape[0] * draws.shape[1])
-    half = moving.shape[1] // 2
-    several = moving if len(moving) > 1 else np.concatenate([moving[:, :half], moving[:, -half:]])
-    rhat = np.asarray(array_stats.rhat(several, chain_axis=0, draw_axis=1))
-    ess = np.asarray(array_stats.ess(moving, chain_axis=0, draw_axis=1))
-    return float(np.max(rhat)), float(np.min(ess))
+    return float(np.max(rhat(moving))), float(np.min(ess(moving)))

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from deep_lambertian.params import Observation
@@ -103,9 +102,7 @@ def _known(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
     return array
 
 
-def stack(
-    requests: Sequence[Request], size: tuple[int, int] | None = None
-) -> tuple[Observation, dict[str, jnp.ndarray]]:
+def stack(requests: Sequence[Request], size: tuple[int, int] | None = None) -> tuple[Observation, dict[str, Any]]:
     """Many objects in one batch (S, P, ...): objects with fewer images are filled up with images of weight 0.
 
     With a `size`, of at least so many objects and images: the batch is filled up to it in the same way.
@@ -117,8 +114,8 @@ def stack(
     def fill(array: np.ndarray) -> np.ndarray:
         return np.concatenate([array, np.zeros((most - array.shape[0], *array.shape[1:]), np.float32)])
 
-    def whole(arrays: list[np.ndarray]) -> jnp.ndarray:
-        return jnp.asarray(np.stack(arrays + [np.zeros_like(arrays[0])] * spare))
+    def whole(arrays: list[np.ndarray]) -> Any:  # NumPy's: whatever JAX makes eagerly is compiled by itself
+        return np.stack(arrays + [np.zeros_like(arrays[0])] * spare)
 
     blocks = {frozenset(request.known) for request in requests}
     if len(blocks) > 1:

@@ -120,7 +120,7 @@ def summarise(
 
     sizes = shape[0] * shape[1], carry.state.lights.shape[2]
     means, squares = (
-        chain.unfold(chain.observe, rows[index], *sizes) for rows in (carry.moments.mean, carry.moments.square)
+        chain.unfold(chain.observed(*sizes), rows[index]) for rows in (carry.moments.mean, carry.moments.square)
     )
     count = max(float(carry.moments.count[index, 0]), 1.0)
 
@@ -142,7 +142,7 @@ def summarise(
     direction, _ = pooled("directions")
     resultant = np.linalg.norm(direction, axis=0)
     records = chain.trace_length(iterations)
-    trace = chain.unfold(chain.watch, carry.trace[index, :, :records], *sizes)
+    trace = chain.unfold(chain.watched(*sizes), carry.trace[index, :, :records])
     trace["lights"] = trace["lights"][:, :, :images]
     samples = {}
     if carry.kept["albedo"].shape[2]:

@@ -49,7 +49,7 @@ def check_prior(
             "normals": jnp.asarray(starts[:, pixels:].reshape(-1, 3, pixels)),
         },
     )
-    found = chain.unfold(chain.observe, np.asarray(carry.moments.mean[:, 0]), pixels, 1)
+    found = chain.unfold(chain.observed(pixels, 1), np.asarray(carry.moments.mean[:, 0]))
     true_normals = truth[:, pixels:].reshape(-1, 3, pixels)
     seen = masks > 0
 

@@ -92,8 +92,8 @@ def e_step(
     kept = {name: jnp.asarray(value[:, 0]) for name, value in carry.kept.items()}
     state = jax.tree.map(lambda x: np.asarray(x[:, 0]), carry.state)
     pixels, images = data.images.shape[2], data.images.shape[1]
-    means = chain.unfold(chain.observe, np.asarray(carry.moments.mean[:, 0]), pixels, images)
-    traced = chain.unfold(chain.watch, np.asarray(carry.trace[:, 0]), pixels, images)
+    means = chain.unfold(chain.observed(pixels, images), np.asarray(carry.moments.mean[:, 0]))
+    traced = chain.unfold(chain.watched(pixels, images), np.asarray(carry.trace[:, 0]))
     last = chain.trace_length(sampler.iterations) - 1
     normals = np.asarray(jax.vmap(gibbs.on_sphere)(jnp.asarray(means["directions"])))
     observed, present, samples = jax.tree.map(lambda x: x[:train], (data, jnp.asarray(there, jnp.float32), kept))

@@ -1,6 +1,8 @@
 """The files of a result: pictures to look at, numbers to compute with, and the page to relight it on."""
 
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,34 +24,39 @@ AMBIENT = 0.3  # light from all around, as a part of the other: a room is never 
 def save_files(out: str | Path, result: Result, title: str) -> None:
     """Write all files of a result into the folder `out`, or none."""
     post = result.posterior
-    with atomic_folder(out) as folder:
-        save_png16(folder / "albedo.png", encode(result.albedo / max(1.0, float(result.albedo.max())), result.srgb))
-        save_png16(folder / "normals.png", (result.normals + 1) / 2)
-        np.save(folder / "albedo.npy", result.albedo.astype(np.float32))
-        np.save(folder / "normals.npy", result.normals.astype(np.float32))
-        np.savez_compressed(
-            folder / "uncertainty.npz",
-            albedo_std=post.albedo_std,
-            normals_std=post.normals_std,
-            lights_std=post.lights_std,
-        )
-        if post.samples:
-            np.savez_compressed(folder / "samples.npz", allow_pickle=False, **post.samples)
-        save_picture(folder / "albedo_std.png", grey(post.albedo_std, max(float(post.albedo_std.max()), 1e-6)))
-        save_picture(folder / "normals_std.png", grey(post.normals_std, max(float(post.normals_std.max()), 1e-6)))
-        (folder / "lights.json").write_text(json.dumps(describe_lights(result), indent=2) + "\n")
-        relit = [to_bytes(picture, result.srgb) for picture in turned(result)]
+    albedo, normals, spreads = result.albedo, result.normals, (post.albedo_std, post.normals_std)
+    with atomic_folder(out) as folder, ThreadPoolExecutor() as pool:  # compressing leaves Python free for the rest
+        jobs = [pool.submit(result.save, folder / "result.npz")]
+
+        def later(save: Callable[..., None], name: str, *values: Any, **named: Any) -> None:
+            jobs.append(pool.submit(save, folder / name, *values, **named))
+
+        photo = to_bytes(result.photos[0].colour, result.srgb)
+        relit = turned(result, photo)
         for number, picture in enumerate(relit):
-            save_picture(folder / f"relit_{number}.png", picture)
-        save_result_report(folder / "report.html", page(result, title, relit))
-        result.save(folder / "result.npz")
+            later(save_picture, f"relit_{number}.png", picture)
+        later(save_png16, "albedo.png", encode(albedo / max(1.0, float(albedo.max())), result.srgb))
+        later(save_png16, "normals.png", (normals + 1) / 2)
+        for name, spread in zip(("albedo_std.png", "normals_std.png"), spreads, strict=True):
+            later(save_picture, name, grey(spread, max(float(spread.max()), 1e-6)))
+        later(np.save, "albedo.npy", albedo.astype(np.float32))
+        later(np.save, "normals.npy", normals.astype(np.float32))
+        stds = {name: getattr(post, name) for name in ("albedo_std", "normals_std", "lights_std")}
+        later(np.savez_compressed, "uncertainty.npz", **stds)
+        if post.samples:
+            later(np.savez_compressed, "samples.npz", **post.samples)
+        (folder / "lights.json").write_text(json.dumps(describe_lights(result), indent=2) + "\n")
+        save_result_report(folder / "report.html", page(result, title, photo, relit))
+        for job in jobs:
+            job.result()
 
 
-def page(result: Result, title: str, relit: list[np.ndarray]) -> Page:
-    """The report of a result; `relit` are its first photo under the three lights of `turned`, in 8 bits."""
+def page(result: Result, title: str, photo: np.ndarray, relit: list[np.ndarray]) -> Page:
+    """The report of a result; `photo` is its first one, `relit` that under the lights of `turned`, all in 8 bits."""
     first = result.photos[0]
     aspect = first.alignment.aspect
-    inputs = [(photo.name, small(to_bytes(photo.colour, result.srgb))) for photo in result.photos[:6]]
+    others = [(each.name, to_bytes(each.colour, result.srgb)) for each in result.photos[1:6]]
+    inputs = [(name, small(picture)) for name, picture in ((first.name, photo), *others)]
     names = ("lit from the left", "lit from the right", "lit from above")
     pictures = [(f"{first.name}, {name}", small(picture)) for name, picture in zip(names, relit, strict=True)]
     height, width = result.scaled_normals.shape[:2]
@@ -68,12 +75,14 @@ def page(result: Result, title: str, relit: list[np.ndarray]) -> Page:
     )
 
 
-def turned(result: Result) -> list[np.ndarray]:
-    """The first photo under lights from the left, from the right and from above, that leave it as bright as it is."""
+def turned(result: Result, photo: np.ndarray) -> list[np.ndarray]:
+    """The first photo, given in 8 bits, under lights from the left, the right and above that leave it as bright."""
     found = []
     for toward in (direction(-45, 10), direction(45, 10), direction(0, 45)):
         strength = result.as_bright(toward, 0, AMBIENT)
-        found.append(result.relight_photo(strength * toward, 0, AMBIENT * strength))
+        where, part = result.relight_part(strength * toward, 0, AMBIENT * strength)
+        found.append(photo.copy())
+        found[-1][where] = to_bytes(part, result.srgb)
     return found
 
 
@@ -130,7 +139,10 @@ def encode(values: np.ndarray, srgb: bool) -> np.ndarray:
 def to_bytes(values: np.ndarray, srgb: bool) -> np.ndarray:
     """Linear light as an 8-bit picture, by a table of 65,536 tones: powers of millions of numbers take long."""
     tones = np.round(255 * encode(np.linspace(0, 1, 1 << 16, dtype=np.float32), srgb)).astype(np.uint8)
-    return tones[np.round(np.clip(values, 0, 1) * np.float32(65535)).astype(np.uint16)]
+    scaled = np.clip(values, 0, 1)
+    scaled *= np.float32(65535)
+    scaled += np.float32(0.5)
+    return tones.take(scaled.astype(np.uint16))
 
 
 def small(picture: np.ndarray, most: int = 480) -> np.ndarray:

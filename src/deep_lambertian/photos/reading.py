@@ -1,43 +1,12 @@
-"""Photos of one thing: read in colour, the thing found in them, and cropped to the model's frame and brightness."""
+"""Photos of one thing, read in colour. Nothing here needs JAX: a photo that is no photo is refused at once."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from deep_lambertian.data.alignment import Alignment
-from deep_lambertian.data.find_faces import NoFaceError, SeveralFacesError, find_face, find_faces
 from deep_lambertian.data.folder import one_size
-from deep_lambertian.data.images import LUMINANCE, decode
-from deep_lambertian.model import DLN
-
-DARK = 0.005  # a crop whose bright parts are darker than this shows nothing
-BRIGHT = 90  # percentile by which brightness is told: that of the lit part, wherever the light comes from
-STILL = 0.04  # frames that differ by less than this part of their height are of a camera and a face that did not move
-Size = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Photo:
-    """A photo in linear light (H, W, 3), where the model's frame lies in it, and what makes it as bright as others.
-
-    `exposure` multiplies its intensities: nobody knows how long a camera has looked.
-    """
-
-    name: str
-    colour: np.ndarray
-    alignment: Alignment
-    exposure: float
-
-    @property
-    def grey(self) -> np.ndarray:
-        return self.colour @ LUMINANCE
-
-    def crop(self, size: Size) -> np.ndarray:
-        """The frame in colour, (h, w, 3), at the photo's own brightness."""
-        return self.alignment.crop(self.colour, size)
+from deep_lambertian.data.images import decode
 
 
 def read_photos(paths: Sequence[str | Path], *, srgb: bool = True) -> list[tuple[str, np.ndarray]]:
@@ -53,7 +22,7 @@ def read_photos(paths: Sequence[str | Path], *, srgb: bool = True) -> list[tuple
     return found
 
 
-def read_mask(path: str | Path, shape: Size) -> np.ndarray:
+def read_mask(path: str | Path, shape: tuple[int, int]) -> np.ndarray:
     """A picture of the photos' `shape` that is white where their pixels count, as (H, W) in [0, 1]."""
     mask = decode(Path(path).read_bytes(), str(path), srgb=False).pixels
     if mask.shape != shape:
@@ -62,91 +31,3 @@ def read_mask(path: str | Path, shape: Size) -> np.ndarray:
     if not mask.max() > 0.5:
         raise ValueError(f"{path}: expected a mask with some white in it, got none")
     return mask
-
-
-def every_face(picture: np.ndarray, model: DLN) -> list[Alignment]:
-    """The frames of all faces of a photo (H, W, 3), the largest first."""
-    found = find_faces(picture, mean_image(model))
-    if not found:
-        raise NoFaceError(f"expected a photo with faces, found none in {picture.shape[1]}×{picture.shape[0]} pixels")
-    return found
-
-
-def mean_image(model: DLN) -> np.ndarray:
-    """What the model takes for the most ordinary picture (h, w): the prior's surface under its mean light."""
-    albedo, *normals = np.asarray(model.params.prior.centre).reshape(4, *model.shape)
-    return np.maximum(albedo * np.tensordot(np.asarray(model.params.light_mean), np.stack(normals), axes=1), 0)
-
-
-def prepare_photos(
-    pictures: Sequence[tuple[str, np.ndarray]],
-    model: DLN,
-    *,
-    align: bool = True,
-    box: Any = None,
-    frame: Alignment | None = None,
-    alike: bool = False,
-) -> tuple[list[Photo], str]:
-    """Where the thing lies in each photo, and how bright each is; and a sentence that says how it was found.
-
-    Photos of the model's own size, or with `align=False`, are taken as they are; with a `frame` nothing is looked for.
-    `alike` photos share one exposure, as those with known lights must.
-    """
-    reference = mean_image(model)
-    if frame is None:
-        frames, how = place([colour for _, colour in pictures], model.shape, reference, align=align, box=box)
-    else:
-        frames, how = [frame] * len(pictures), f"A face was found, {frame.height:.0f} pixels high from brow to chin."
-    wanted = float(np.percentile(reference, BRIGHT))
-    brightness = []
-    for (name, colour), where in zip(pictures, frames, strict=True):
-        seen = float(np.percentile(where.crop(colour @ LUMINANCE, model.shape), BRIGHT))
-        if not seen > DARK:
-            raise ValueError(
-                f"{name}: expected a photo that shows something, got one that is black where the object should be "
-                f"(its bright parts have {seen:.4f} of 1); give a brighter photo, or say where it is with --box"
-            )
-        brightness.append(seen)
-    if alike:
-        brightness = [float(np.median(brightness))] * len(brightness)
-    photos = [
-        Photo(name, colour, where, wanted / seen)
-        for (name, colour), where, seen in zip(pictures, frames, brightness, strict=True)
-    ]
-    return photos, how
-
-
-def place(
-    pictures: Sequence[np.ndarray], shape: Size, reference: np.ndarray, *, align: bool = True, box: Any = None
-) -> tuple[list[Alignment], str]:
-    """Where the model's frame lies in each picture of the same thing, and a sentence that says how it was found.
-
-    If nothing moved between the pictures they share the frame that fits best; a picture too dark for its face to be
-    found takes that one too.
-    """
-    if not align or (box is None and all(picture.shape[:2] == shape for picture in pictures)):
-        how = "The picture was taken as it is, without looking for a face." if box is None else "The box was the frame."
-        return [find_face(picture, reference, box, align=False) for picture in pictures], how
-    found: list[Alignment | None] = []
-    problems: list[ValueError] = []
-    for picture in pictures:
-        try:
-            found.append(find_face(picture, reference, box))
-        except SeveralFacesError:
-            raise
-        except NoFaceError as error:
-            problems.append(error)
-            found.append(None)
-    there = [frame for frame in found if frame is not None]
-    if not there:
-        raise problems[0]
-    best = max(there, key=lambda frame: frame.score)
-    moved = max(float(np.abs(frame.corners - best.corners).max()) for frame in there) / best.height
-    still = moved < STILL
-    frames = [best if frame is None or still else frame for frame in found]
-    how = f"A face was found, {best.height:.0f} pixels high from brow to chin."
-    if len(found) > 1:
-        how = f"A face was found in {len(there)} of {len(found)} photos, {best.height:.0f} pixels high; " + (
-            "it did not move between them." if still else "each photo was aligned by itself."
-        )
-    return frames, how

@@ -14,7 +14,7 @@ from deep_lambertian.data.images import decode, is_image_name
 from deep_lambertian.data.sources import Source, open_source
 from deep_lambertian.files import atomic_write
 from deep_lambertian.model import DLN
-from deep_lambertian.photos.reading import prepare_photos
+from deep_lambertian.photos.placing import prepare_photos
 from deep_lambertian.progress import track
 from deep_lambertian.tasks.recognition import cone_distances, subspace_distances
 

@@ -5,13 +5,12 @@ it, its albedo by much and its normal by little, as far as the photo asks for it
 turn, with the lights as they were found. What lies in shadow in every photo stays as the model has it.
 """
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy import ndimage
 
+from deep_lambertian import traces
 from deep_lambertian.inference.conditionals import (
     NormalsQuadratic,
     albedo_conditional,
@@ -47,19 +46,29 @@ def refine(
     albedo, normals = np.maximum(enlarge(post.albedo, shape), 1e-3), enlarge(post.normals, shape)
     normals /= np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-6)
     seen = np.ones_like(images) if weights is None else np.broadcast_to(weights, images.shape)
-    albedo, found = _modes(
-        jnp.asarray(images.reshape(len(images), -1), jnp.float32),
-        jnp.asarray(seen.reshape(len(images), -1), jnp.float32),
-        jnp.asarray(post.lights, jnp.float32),
-        jnp.asarray(albedo.reshape(-1), jnp.float32),
-        jnp.asarray(normals.reshape(-1, 3).T, jnp.float32),
-        rounds=rounds,
+    albedo, found = _compiled(len(images), albedo.size)(
+        np.asarray(images.reshape(len(images), -1), np.float32),
+        np.asarray(seen.reshape(len(images), -1), np.float32),
+        np.asarray(post.lights, np.float32),
+        np.asarray(albedo.reshape(-1), np.float32),
+        np.asarray(normals.reshape(-1, 3).T, np.float32),
+        rounds,
     )
     return np.asarray(albedo).reshape(shape), np.ascontiguousarray(np.asarray(found).T).reshape(*shape, 3)
 
 
-@partial(jax.jit, static_argnames="rounds")
-def _modes(images, weights, lights, albedo_mean, normals_mean, *, rounds):
+def compile_refinement(images: int, shape: tuple[int, int]) -> None:
+    """Begin to compile `refine`, in the background, for so many images of this shape."""
+    _compiled(images, shape[0] * shape[1])
+
+
+def _compiled(images: int, pixels: int) -> traces.Program:
+    sizes = ((images, pixels), (images, pixels), (images, 3), (pixels,), (3, pixels))
+    return traces.program(_modes, *(jax.ShapeDtypeStruct(size, np.float32) for size in sizes), 0, quick=True)
+
+
+@jax.jit
+def _modes(images, weights, lights, albedo_mean, normals_mean, rounds):
     """The most likely albedo (V,) and unit normals (3, V) about their prior means, one after the other."""
     noise_var = jnp.full_like(albedo_mean, NOISE_VAR)
     albedo_var, normals_var = jnp.full_like(albedo_mean, ALBEDO_STD**2), jnp.full_like(normals_mean, NORMALS_STD**2)

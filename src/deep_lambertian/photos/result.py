@@ -2,7 +2,7 @@
 
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from deep_lambertian.data.images import LUMINANCE
 from deep_lambertian.files import atomic_write
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.model import DLN
-from deep_lambertian.photos.reading import Photo, prepare_photos
-from deep_lambertian.photos.refine import refine
+from deep_lambertian.photos.placing import Photo, prepare_photos
+from deep_lambertian.photos.refine import compile_refinement, refine
 
 HEIGHTS = (96, 192, 288, 384, 576, 768)  # of the refined surface: few, so that few shapes are ever compiled
 SOLID, REACH = 0.85, 1.3  # half frames from its middle at which a new light begins to fade, and is gone
@@ -63,13 +63,21 @@ class Result:
 
         Each pixel is multiplied by the new shading over the old: the photo's own colours and detail stay.
         """
+        where, part = self.relight_part(light, number, ambient)
+        picture = np.clip(self.photos[number].colour, 0, 1)
+        picture[where] = part
+        return picture
+
+    def relight_part(self, light: Any, number: int = 0, ambient: float = 0.0) -> tuple[tuple[slice, slice], np.ndarray]:
+        """The same, for the part of the photo alone that is not left as it is: rows and columns, and their colours."""
         photo = self.photos[number]
         old = np.linalg.norm(self.scaled_normals, axis=-1)
         shading = self.normals @ self.posterior.lights[number]
         least = LEAST_SHADING * float(np.linalg.norm(self.posterior.lights[number]))
         new = self.relight(light, ambient) @ LUMINANCE / np.maximum(old, 1e-6)
         gain = new / np.maximum(shading, least)
-        return np.clip(photo.colour * spread(gain, photo.alignment, photo.colour.shape[:2])[..., None], 0, 1)
+        where, factor = spread(gain, photo.alignment, photo.colour.shape[:2])
+        return where, np.clip(photo.colour[where] * factor[..., None], 0, 1)
 
     def as_bright(self, toward: Any, number: int = 0, ambient: float = 0.0) -> float:
         """How strong a light from a direction, with `ambient` as a part of it, leaves the object as bright as it is."""
@@ -128,8 +136,8 @@ class Result:
             raise ValueError(f"{file}: expected a result that dln infer wrote, got something else ({error})") from error
 
 
-def spread(gain: np.ndarray, alignment: Alignment, shape: tuple[int, int]) -> np.ndarray:
-    """A factor (h, w) of the frame as one of the whole photo (H, W), which fades to 1 around it.
+def spread(gain: np.ndarray, alignment: Alignment, shape: tuple[int, int]) -> tuple[tuple[slice, slice], np.ndarray]:
+    """A factor (h, w) of the frame as one of a part of the photo (H, W), rows and columns, which fades to 1 around it.
 
     The frame ends on the cheeks, which are lit alike on both sides of its edge: beyond it the factor goes on.
     """
@@ -138,11 +146,8 @@ def spread(gain: np.ndarray, alignment: Alignment, shape: tuple[int, int]) -> np
         REACH * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * FRAME[0] / 2 + (FRAME[0] - 1) / 2
     )
     (left, top), (right, bottom) = np.floor(corners.min(axis=0)).astype(int), np.ceil(corners.max(axis=0)).astype(int)
-    rows = slice(max(top, 0), min(bottom + 1, shape[0]))
-    columns = slice(max(left, 0), min(right + 1, shape[1]))
-    factor = np.ones(shape, np.float32)
-    if rows.start >= rows.stop or columns.start >= columns.stop:
-        return factor
+    rows = slice(max(top, 0), max(min(bottom + 1, shape[0]), max(top, 0)))
+    columns = slice(max(left, 0), max(min(right + 1, shape[1]), max(left, 0)))
     y, x = np.mgrid[rows, columns]
     inside = alignment.to_crop(np.stack([x, y], axis=-1), (height, width))
     here = ndimage.map_coordinates(gain, [inside[..., 1], inside[..., 0]], order=1, mode="nearest")
@@ -150,8 +155,7 @@ def spread(gain: np.ndarray, alignment: Alignment, shape: tuple[int, int]) -> np
     distance = (np.abs(u) ** 3 + np.abs(v) ** 3) ** (1 / 3)
     fade = np.clip((REACH - distance) / (REACH - SOLID), 0, 1)
     fade = fade * fade * (3 - 2 * fade)
-    factor[rows, columns] = 1 + fade * (here - 1)
-    return factor
+    return (rows, columns), (1 + fade * (here - 1)).astype(np.float32)
 
 
 def infer_photos(
@@ -164,25 +168,28 @@ def infer_photos(
     box: Any = None,
     frame: Alignment | None = None,
     srgb: bool = True,
+    compiled: Callable[[], None] | None = None,
     **settings: Any,
 ) -> Result:
     """Albedo, normals and light of the thing that one photo shows, or several of one size, in colour (H, W, 3).
 
-    `mask` (H, W) says which pixels of the photos count. `settings` go to `DLN.infer`.
+    `mask` (H, W) says which pixels of the photos count. `settings` go to `DLN.infer`. The chains are compiled while the
+    face is looked for; `compiled` waits for that where the caller has begun it.
     """
+    settings = {"quick": True, **settings}
+    wait = compiled or model.compile_ahead(len(pictures), lights=lights is not None, **settings)
     photos, how = prepare_photos(pictures, model, align=align, box=box, frame=frame, alike=lights is not None)
-    grey = [photo.grey for photo in photos]
-    crops = np.stack([p.exposure * p.alignment.crop(g, model.shape) for p, g in zip(photos, grey, strict=True)]).astype(
-        np.float32
-    )
+    size = detail_size(photos[0].alignment)
+    compile_refinement(len(photos), size)  # while the chains are compiled elsewhere
+    wait()
+    crops = np.stack([p.exposure * p.alignment.crop(p.grey, model.shape) for p in photos]).astype(np.float32)
     seen = None
     if mask is not None:
         seen = np.stack([photo.alignment.crop(mask.astype(np.float32), model.shape) for photo in photos])
         if not seen.max() > 0.5:
             raise ValueError("mask: expected some of the object to be white, got a mask that hides all of it")
     post = model.infer(crops, lights=lights, mask=seen, **settings)
-    size = detail_size(photos[0].alignment)
-    fine = np.stack([p.exposure * p.alignment.crop(g, size) for p, g in zip(photos, grey, strict=True)])
+    fine = np.stack([p.exposure * p.alignment.crop(p.grey, size) for p in photos])
     weights = None if mask is None else np.stack([p.alignment.crop(mask.astype(np.float32), size) for p in photos])
     albedo, normals = refine(post, fine.astype(np.float32), weights)
     notes = (

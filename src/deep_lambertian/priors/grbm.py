@@ -47,9 +47,17 @@ class GRBM(Generative):
     def centre(self) -> jax.Array:
         return self.bias
 
+    def up(self, visible: jax.Array) -> jax.Array:
+        """Σ_i v_i W_ij, what each hidden unit is told."""
+        return visible @ self.weights
+
+    def down(self, hidden: jax.Array) -> jax.Array:
+        """Σ_j W_ij h_j, what each visible unit is told."""
+        return self.weights @ hidden
+
     def hidden_logits(self, visible: jax.Array) -> jax.Array:
         """Log-odds of h_j = 1 given v (Eq. 1)."""
-        return self.hidden_bias + visible @ self.weights
+        return self.hidden_bias + self.up(visible)
 
     def sample_hidden(self, key: jax.Array, visible: jax.Array) -> jax.Array:
         return draws.bernoulli(key, self.hidden_logits(visible))
@@ -59,11 +67,11 @@ class GRBM(Generative):
 
     def top_down(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
         """μ_i = b_i + σ_i² Σ_j W_ij h_j, and σ_i² (Eq. 2)."""
-        return self.bias + self.variance * (self.weights @ hidden), self.variance
+        return self.bias + self.variance * self.down(hidden), self.variance
 
     def energy(self, visible: jax.Array, hidden: jax.Array) -> jax.Array:
         # W·h rather than v·W: the same product as in `top_down`, so that a sweep computes it once.
-        return self._quadratic(visible) - self.hidden_bias @ hidden - visible @ (self.weights @ hidden)
+        return self._quadratic(visible) - self.hidden_bias @ hidden - visible @ self.down(hidden)
 
     def free_energy(self, visible: jax.Array) -> jax.Array:
         return self._quadratic(visible) - jnp.sum(jax.nn.softplus(self.hidden_logits(visible)))

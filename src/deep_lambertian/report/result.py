@@ -18,8 +18,8 @@ from deep_lambertian.report.pictures import normal_colours
 
 LONGEST = 1024  # pixels of a photo's longer side: more than the page ever shows
 BALL = 128  # pixels across the drawn sphere
-STEPS = 9  # colours that the legend of a map is made of
-MAP = "cividis"  # even to the eye, and the same to one that is colour-blind
+# Of the colour map cividis (Nuñez, Anderton & Renslow, 2018): even to the eye, the same to one that is colour-blind.
+COLOURS = ("#00224e", "#1a386f", "#434e6c", "#61656f", "#7d7c78", "#9b9476", "#bcae6c", "#dec958", "#fee838")
 STILLS = (("from the left", (-0.8, 0.1, 0.6)), ("from the right", (0.8, 0.1, 0.6)), ("from above", (0.0, 0.8, 0.6)))
 
 
@@ -168,19 +168,23 @@ def _spreads(post: Posterior) -> list[dict[str, Any]]:
 
 
 def _spread(title: str, values: np.ndarray, unit: str, words: str) -> dict[str, Any]:
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    colours, top = colormaps[MAP], float(np.quantile(values, 0.99))
-    picture = colours(np.clip(values / max(top, 1e-9), 0, 1), bytes=True)[..., :3]
+    top = float(np.quantile(values, 0.99))
+    picture = _coloured(values / max(top, 1e-9))
     return {
         "title": title,
         "words": words if top > 0 else "It was given, and held fixed.",
-        "picture": _png(np.ascontiguousarray(picture)),
-        "legend": ", ".join(to_hex(colours(i / (STEPS - 1))) for i in range(STEPS)),
+        "picture": _png(picture),
+        "legend": ", ".join(COLOURS),
         "top": f"{top:.2g}{unit}",
         "zero": f"0{unit}",
     }
+
+
+def _coloured(values: np.ndarray) -> np.ndarray:
+    """Numbers in [0, 1] (h, w) as colours (h, w, 3) of the map, which is straight between those of the legend."""
+    stops = np.linspace(0, 1, len(COLOURS))
+    channels = np.array([list(bytes.fromhex(colour[1:])) for colour in COLOURS]).T
+    return np.stack([np.interp(values, stops, channel) for channel in channels], axis=-1).round().astype(np.uint8)
 
 
 def _light(light: np.ndarray, std: np.ndarray) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from deep_lambertian.data.alignment import Alignment
 from deep_lambertian.data.find_faces import NoFaceError, SeveralFacesError, find_face, find_faces
 from deep_lambertian.data.images import LUMINANCE
 from deep_lambertian.model import DLN
+from deep_lambertian.photos.reach import Reach, reach_of
 
 DARK = 0.005  # a crop whose bright parts are darker than this shows nothing
 BRIGHT = 90  # percentile by which brightness is told: that of the lit part, wherever the light comes from
@@ -33,6 +34,11 @@ class Photo:
     @cached_property
     def grey(self) -> np.ndarray:
         return self.colour @ LUMINANCE
+
+    @cached_property
+    def reach(self) -> Reach:
+        """The part of the photo that a new light may change."""
+        return reach_of(self.colour, self.alignment)
 
     def crop(self, size: Size) -> np.ndarray:
         """The frame in colour, (h, w, 3), at the photo's own brightness."""

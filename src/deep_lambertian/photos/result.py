@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import ndimage
 
-from deep_lambertian.data.alignment import FRAME, Alignment
+from deep_lambertian.data.alignment import Alignment
 from deep_lambertian.data.images import LUMINANCE
 from deep_lambertian.files import atomic_write
 from deep_lambertian.inference.posterior import Posterior
@@ -19,7 +18,6 @@ from deep_lambertian.photos.placing import Photo, prepare_photos
 from deep_lambertian.photos.refine import compile_refinement, refine
 
 HEIGHTS = (96, 192, 288, 384, 576, 768)  # of the refined surface: few, so that few shapes are ever compiled
-SOLID, REACH = 0.85, 1.3  # half frames from its middle at which a new light begins to fade, and is gone
 LEAST_SHADING = 0.15  # of the light: what was darker is not brightened further, being mostly noise
 FORMAT, VERSION = "deep_lambertian photo result", 1
 
@@ -76,8 +74,8 @@ class Result:
         least = LEAST_SHADING * float(np.linalg.norm(self.posterior.lights[number]))
         new = self.relight(light, ambient) @ LUMINANCE / np.maximum(old, 1e-6)
         gain = new / np.maximum(shading, least)
-        where, factor = spread(gain, photo.alignment, photo.colour.shape[:2])
-        return where, np.clip(photo.colour[where] * factor[..., None], 0, 1)
+        reach = photo.reach
+        return reach.where, np.clip(photo.colour[reach.where] * reach.spread(gain)[..., None], 0, 1)
 
     def as_bright(self, toward: Any, number: int = 0, ambient: float = 0.0) -> float:
         """How strong a light from a direction, with `ambient` as a part of it, leaves the object as bright as it is."""
@@ -134,28 +132,6 @@ class Result:
             return cls(posterior, photos, scaled, colour, header["srgb"], tuple(header["notes"]))
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{file}: expected a result that dln infer wrote, got something else ({error})") from error
-
-
-def spread(gain: np.ndarray, alignment: Alignment, shape: tuple[int, int]) -> tuple[tuple[slice, slice], np.ndarray]:
-    """A factor (h, w) of the frame as one of a part of the photo (H, W), rows and columns, which fades to 1 around it.
-
-    The frame ends on the cheeks, which are lit alike on both sides of its edge: beyond it the factor goes on.
-    """
-    height, width = gain.shape
-    corners = alignment.to_photo(
-        REACH * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]) * FRAME[0] / 2 + (FRAME[0] - 1) / 2
-    )
-    (left, top), (right, bottom) = np.floor(corners.min(axis=0)).astype(int), np.ceil(corners.max(axis=0)).astype(int)
-    rows = slice(max(top, 0), max(min(bottom + 1, shape[0]), max(top, 0)))
-    columns = slice(max(left, 0), max(min(right + 1, shape[1]), max(left, 0)))
-    y, x = np.mgrid[rows, columns]
-    inside = alignment.to_crop(np.stack([x, y], axis=-1), (height, width))
-    here = ndimage.map_coordinates(gain, [inside[..., 1], inside[..., 0]], order=1, mode="nearest")
-    u, v = (2 * (inside[..., k] + 0.5) / n - 1 for k, n in ((0, width), (1, height)))
-    distance = (np.abs(u) ** 3 + np.abs(v) ** 3) ** (1 / 3)
-    fade = np.clip((REACH - distance) / (REACH - SOLID), 0, 1)
-    fade = fade * fade * (3 - 2 * fade)
-    return (rows, columns), (1 + fade * (here - 1)).astype(np.float32)
 
 
 def infer_photos(

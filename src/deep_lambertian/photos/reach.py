@@ -1,0 +1,90 @@
+"""How far around the frame a new light goes on, in a photo.
+
+The frame ends on the cheeks and on the forehead, which are lit alike on both sides of its edge: a factor that stopped
+there would show. Beyond the edge the factor goes on and fades, where the photo goes on as it was within: what is of
+another colour is hair, clothes or the wall, and is left as it is.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import ndimage
+
+from deep_lambertian.data.alignment import FRAME, Alignment
+
+# In half frames from its middle: where the light begins to fade, where likeness counts in full, where nothing is left.
+SOLID, EDGE, REACH = 0.85, 1.0, 1.3
+# Differences of logarithms at which a pixel is half as much the same: of brightness, which shading changes, and of hue.
+BRIGHTNESS, HUE = 0.6, 0.2
+SMOOTH = 0.008  # of the frame's height: what is smaller is noise
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The part of a photo that a new light may change: rows and columns; for each of its pixels the place in the frame,
+    `u` and `v` in [−1, 1], brought to the frame where it is outside; and how much of the new light is for it.
+    """
+
+    where: tuple[slice, slice]
+    u: np.ndarray
+    v: np.ndarray
+    share: np.ndarray
+
+    def spread(self, gain: np.ndarray) -> np.ndarray:
+        """A factor (h, w) of the frame as one of these pixels, which fades to 1 around it."""
+        here = _look(gain, self.u, self.v)
+        return (1 + self.share * (here - 1)).astype(np.float32)
+
+
+def reach_of(colour: np.ndarray, alignment: Alignment) -> Reach:
+    """What of a photo (H, W, 3) the frame and its surroundings are."""
+    height, width = colour.shape[:2]
+    square = REACH * np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])
+    corners = alignment.to_photo((square + 1) * FRAME[0] / 2 - 0.5)
+    low, high = np.floor(corners.min(axis=0)).astype(int), np.ceil(corners.max(axis=0)).astype(int) + 1
+    (left, top), (right, bottom) = np.maximum(low, 0), np.minimum(high, (width, height))
+    where = slice(top, max(bottom, top)), slice(left, max(right, left))
+    y, x = np.mgrid[where]
+    inside = alignment.to_crop(np.stack([x, y], axis=-1), FRAME)
+    u, v = (2 * (inside[..., k] + 0.5) / FRAME[1 - k] - 1 for k in (0, 1))
+    distance = (np.abs(u) ** 3 + np.abs(v) ** 3) ** (1 / 3)
+    share = _smooth_step((REACH - distance) / (REACH - SOLID))
+    unlike = _smooth_step((distance - SOLID) / (EDGE - SOLID)) * (
+        1 - _likeness(colour[where], u, v, distance, alignment)
+    )
+    return Reach(where, np.clip(u, -1, 1), np.clip(v, -1, 1), share * (1 - unlike))
+
+
+def _likeness(colour: np.ndarray, u: np.ndarray, v: np.ndarray, distance: np.ndarray, frame: Alignment) -> np.ndarray:
+    """How like each pixel is to the one towards the frame's middle where the light begins to fade; 1 within."""
+    if not distance.size:
+        return distance
+    width = SMOOTH * frame.height
+    floor = 0.02 * max(float(np.quantile(colour, 0.95)), 1e-6)
+    logs = np.log(ndimage.gaussian_filter(np.maximum(colour, 0), (width, width, 0), mode="nearest") + floor)
+    back = np.minimum(1, SOLID / np.maximum(distance, 1e-6))
+    # Both pictures lie in the photo's own pixels: a step back in the frame is a step in the photo, as far as it goes.
+    rows, columns = np.mgrid[: distance.shape[0], : distance.shape[1]]
+    ends = frame.to_photo(np.stack([(k * back + 1) * FRAME[0] / 2 - 0.5 for k in (u, v)], axis=-1))
+    here = frame.to_photo(np.stack([(k + 1) * FRAME[0] / 2 - 0.5 for k in (u, v)], axis=-1))
+    source = [rows + (ends - here)[..., 1], columns + (ends - here)[..., 0]]
+    there = np.stack(
+        [ndimage.map_coordinates(logs[..., c], source, order=1, mode="nearest") for c in range(3)], axis=-1
+    )
+    change = logs - there
+    brightness = change.mean(axis=-1)
+    hue = np.linalg.norm(change - brightness[..., None], axis=-1)
+    apart = (brightness / BRIGHTNESS) ** 2 + (hue / HUE) ** 2
+    return ndimage.gaussian_filter(1 / (1 + apart**2), 2 * width, mode="nearest")
+
+
+def _look(values: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """A picture (h, w) of the frame at places of it."""
+    height, width = values.shape
+    source = [(v + 1) * height / 2 - 0.5, (u + 1) * width / 2 - 0.5]
+    return ndimage.map_coordinates(values, source, order=1, mode="nearest")
+
+
+def _smooth_step(t: np.ndarray) -> np.ndarray:
+    t = np.clip(t, 0, 1)
+    return t * t * (3 - 2 * t)

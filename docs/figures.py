@@ -25,7 +25,8 @@ Tile = tuple[str, np.ndarray]
 
 def portrait() -> Image.Image:
     """A photo, what is found in it, and the photo under three new lights."""
-    from deep_lambertian.photos.files import direction, to_bytes
+    from deep_lambertian.light_angles import direction
+    from deep_lambertian.photos.files import to_bytes
 
     drawn = draw_portrait(5, light=(0.3, 0.1, 0.9))
     result = dl.infer_photos(dl.load_model("yaleb24"), [("portrait.png", drawn.photo)])

@@ -15,7 +15,7 @@ from deep_lambertian.data.synthetic import draw_faces
 from deep_lambertian.inference.diagnostics import Diagnostics
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.learning.surfaces import angles
-from deep_lambertian.photos.files import angles_of, around, direction
+from deep_lambertian.light_angles import angles_of, around, direction
 from deep_lambertian.photos.placing import mean_image, place, prepare_photos
 from deep_lambertian.photos.recognise import score
 from deep_lambertian.photos.refine import enlarge, refine
@@ -313,3 +313,8 @@ def test_recognize_goes_on_past_photos_it_cannot_read(people, tmp_path, capsys):
         error = capsys.readouterr().err
         assert message in error
         assert len(error.strip().splitlines()) == 1
+
+
+def test_a_model_too_small_for_faces_says_what_to_do(small):
+    with pytest.raises(ValueError, match=r"at least 12×12 pixels to look for a face with, got one of 8×8.*--no-align"):
+        infer_photos(small, [("photo", np.full((60, 60, 3), 0.4, np.float32))])

@@ -12,6 +12,7 @@ from PIL import Image
 from deep_lambertian.data.images import linear_to_srgb, resize
 from deep_lambertian.files import atomic_folder, atomic_write
 from deep_lambertian.inference.posterior import Posterior
+from deep_lambertian.light_angles import angles_of, direction
 from deep_lambertian.photos.result import Result
 from deep_lambertian.png import save_png16
 from deep_lambertian.report.pictures import grey, save_png
@@ -84,25 +85,6 @@ def turned(result: Result, photo: np.ndarray) -> list[np.ndarray]:
         found.append(photo.copy())
         found[-1][where] = to_bytes(part, result.srgb)
     return found
-
-
-def direction(azimuth: float, elevation: float) -> np.ndarray:
-    """The unit vector to a light, from degrees to the right of the viewer and above: (0, 0) is the viewer's place."""
-    a, e = np.radians([azimuth, elevation])
-    return np.array([np.sin(a) * np.cos(e), np.sin(e), np.cos(a) * np.cos(e)], np.float32)
-
-
-def around(count: int, tilt: float = 45.0) -> list[np.ndarray]:
-    """`count` unit vectors to lights that go once round the viewer, `tilt` degrees off."""
-    turns = 2 * np.pi * np.arange(count) / count
-    t = np.radians(tilt)
-    return [np.array([np.sin(t) * np.sin(a), np.sin(t) * np.cos(a), np.cos(t)], np.float32) for a in turns]
-
-
-def angles_of(light: np.ndarray) -> tuple[float, float]:
-    """Azimuth and elevation of a light in degrees: the opposite of `direction`."""
-    x, y, z = np.asarray(light, np.float64) / max(float(np.linalg.norm(light)), 1e-12)
-    return float(np.degrees(np.arctan2(x, z))), float(np.degrees(np.arcsin(np.clip(y, -1, 1))))
 
 
 def describe_lights(result: Result) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from deep_lambertian.photos.reach import Reach, reach_of
 
 DARK = 0.005  # a crop whose bright parts are darker than this shows nothing
 BRIGHT = 90  # percentile by which brightness is told: that of the lit part, wherever the light comes from
+LEAST = 12  # pixels of a model in which a face can be told from other things
 STILL = 0.04  # frames that differ by less than this part of their height are of a camera and a face that did not move
 Size = tuple[int, int]
 
@@ -109,6 +110,11 @@ def place(
     if not align or (box is None and all(picture.shape[:2] == shape for picture in pictures)):
         how = "The picture was taken as it is, without looking for a face." if box is None else "The box was the frame."
         return [find_face(picture, reference, box, align=False) for picture in pictures], how
+    if min(shape) < LEAST:
+        raise ValueError(
+            f"expected a model of at least {LEAST}×{LEAST} pixels to look for a face with, got one of "
+            f"{shape[0]}×{shape[1]}; give photos that are already cropped, with --no-align"
+        )
     found: list[Alignment | None] = []
     problems: list[ValueError] = []
     for picture in pictures:

@@ -14,6 +14,7 @@ from PIL import Image
 from deep_lambertian.data.images import linear_to_srgb
 from deep_lambertian.files import atomic_write
 from deep_lambertian.inference.posterior import Posterior
+from deep_lambertian.light_angles import angles_of
 from deep_lambertian.report.pictures import normal_colours
 
 LONGEST = 1024  # pixels of a photo's longer side: more than the page ever shows
@@ -98,8 +99,7 @@ def save_result_report(path: str | Path, page: Page) -> None:
 
 def direction_words(light: np.ndarray) -> str:
     """Where a light comes from, as the viewer sees it: x right, y up, z to the viewer."""
-    x, y, z = np.asarray(light, np.float64) / max(float(np.linalg.norm(light)), 1e-9)
-    azimuth, elevation = round(np.degrees(np.arctan2(x, z))), round(np.degrees(np.arctan2(y, np.hypot(x, z))))
+    azimuth, elevation = (round(angle) for angle in angles_of(light))
     side = f" {'right' if azimuth > 0 else 'left'}" if azimuth else ""
     height = f" {'up' if elevation > 0 else 'down'}" if elevation else ""
     return f"azimuth {abs(azimuth)}°{side}, elevation {abs(elevation)}°{height}"

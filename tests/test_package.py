@@ -196,6 +196,16 @@ def test_bench_reports_what_it_promises():
     assert next(iter(figures["memory"].values())) > 0
 
 
+@pytest.mark.slow
+def test_a_photo_is_timed():
+    done = dln("bench", "photo", "--quick", "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout)["photo"]
+    assert figures["again_s"] < figures["first_s"]
+    assert figures["memory_mb"] < 1500
+    assert figures["import_jax_s"] > 0
+
+
 def test_the_versions_agree():
     import tomllib
 

@@ -23,6 +23,8 @@ from deep_lambertian.params import Observation, Params
 from deep_lambertian.priors import DBN, Prior, Product
 from deep_lambertian.priors.tied import tie
 
+SHORT = 1000  # sweeps: those of a longer chain take so much time that compiling them well is worth it
+
 
 @dataclass(frozen=True)
 class Drawn:
@@ -303,6 +305,11 @@ class DLN:
         """Write the model to one safetensors file, whole or not at all; `compact` stores matrices in half precision."""
         header = {"shape": list(self.shape), "preset": self.preset, "info": self.info}
         model_file.write(path, self.params, header, compact=compact)
+
+
+def is_short(iterations: int | None) -> bool:
+    """Whether a chain, of as many sweeps as the model has it if None, had better be compiled quickly."""
+    return (iterations or 0) <= SHORT
 
 
 def load_model(path: str | Path) -> DLN:

@@ -2,11 +2,12 @@
 
 inference: HMC for the normals against blackjax, whole inference at the paper's sizes, how time grows with pixels,
 images and objects, and memory. learning: contrastive divergence against the machine's own matrix product and against
-scikit-learn, the two steps of EM, how they grow, and two processes against one. Each takes some minutes; --quick is a
-smoke run at small sizes.
+scikit-learn, the two steps of EM, how they grow, and two processes against one. photo: how long dln infer takes for a
+photo of a megapixel, the first time and from then on. Each takes some minutes; --quick is a smoke run at small sizes.
 """
 
 import argparse
+from importlib import import_module
 
 from deep_lambertian.dotted import nested
 
@@ -14,7 +15,7 @@ EXAMPLE = "example: dln bench inference --json > inference.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=["inference", "learning"], help="what to measure")
+    parser.add_argument("what", choices=["inference", "learning", "photo"], help="what to measure")
     parser.add_argument("--quick", action="store_true", help="small sizes and few repeats")
 
 
@@ -24,14 +25,11 @@ def run(options: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from deep_lambertian.benchmarks import inference, learning
-
     figures: dict[str, float] = {}
     progress = Console(stderr=True, quiet=options.quiet)
     with progress.status("measuring …"):
-        for group, found in (learning if options.what == "learning" else inference).run(
-            quick=options.quick, seed=options.seed
-        ):
+        benchmark = import_module(f"deep_lambertian.benchmarks.{options.what}")
+        for group, found in benchmark.run(quick=options.quick, seed=options.seed):
             progress.print(f"measured: {group}")
             figures |= found
     if options.json:

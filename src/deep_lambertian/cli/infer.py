@@ -15,7 +15,6 @@ from typing import Any
 
 from deep_lambertian.cli.processes import add_process_arguments
 
-QUICK = 1000  # sweeps: for more, the time that they take is worth that of compiling them well
 EXAMPLE = """examples:
   dln infer yaleb24 portrait.jpg
   dln infer yaleb24 left.jpg right.jpg front.jpg --out me
@@ -80,7 +79,7 @@ def _photos(options: argparse.Namespace) -> int:
         raise ValueError("--all-faces: expected one photo, and neither --box nor --no-align")
     out = options.out or options.photos[0].with_name(f"{options.photos[0].stem}-dln")
     from deep_lambertian.cli.folders import check_writable
-    from deep_lambertian.model import load_model
+    from deep_lambertian.model import is_short, load_model
 
     check_writable(out)
     model = load_model(options.model)
@@ -90,7 +89,7 @@ def _photos(options: argparse.Namespace) -> int:
         "seed": options.seed,
         "keep": options.samples,
         "progress": not options.quiet and sys.stderr.isatty(),
-        "quick": (options.iterations or 0) <= QUICK,
+        "quick": is_short(options.iterations),
     }
     compiled = model.compile_ahead(len(pictures), lights=lights is not None, **settings)
     # The rest is imported meanwhile.

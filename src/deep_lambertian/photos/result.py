@@ -13,7 +13,7 @@ from deep_lambertian.data.alignment import Alignment
 from deep_lambertian.data.images import LUMINANCE
 from deep_lambertian.files import atomic_write
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.model import DLN
+from deep_lambertian.model import DLN, is_short
 from deep_lambertian.photos.placing import Photo, prepare_photos
 from deep_lambertian.photos.refine import compile_refinement, refine
 
@@ -152,7 +152,7 @@ def infer_photos(
     `mask` (H, W) says which pixels of the photos count. `settings` go to `DLN.infer`. The chains are compiled while the
     face is looked for; `compiled` waits for that where the caller has begun it.
     """
-    settings = {"quick": True, **settings}
+    settings = {"quick": is_short(settings.get("iterations")), **settings}
     wait = compiled or model.compile_ahead(len(pictures), lights=lights is not None, **settings)
     photos, how = prepare_photos(pictures, model, align=align, box=box, frame=frame, alike=lights is not None)
     size = detail_size(photos[0].alignment)

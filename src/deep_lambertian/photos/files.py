@@ -130,7 +130,7 @@ def to_bytes(values: np.ndarray, srgb: bool) -> np.ndarray:
 def small(picture: np.ndarray, most: int = 480) -> np.ndarray:
     """The picture at a size for a page."""
     image = Image.fromarray(picture)
-    image.thumbnail((most, most))
+    image.thumbnail((most, most), reducing_gap=1.0)  # halved first, which takes a third of the time
     return np.asarray(image)
 
 

@@ -5,17 +5,20 @@ there would show. Beyond the edge the factor goes on and fades, where the photo 
 another colour is hair, clothes or the wall, and is left as it is.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import ndimage
 
 from deep_lambertian.data.alignment import FRAME, Alignment
+from deep_lambertian.data.images import resize
 
 # In half frames from its middle: where the light begins to fade, where likeness counts in full, where nothing is left.
 SOLID, EDGE, REACH = 0.85, 1.0, 1.3
 # Differences of logarithms at which a pixel is half as much the same: of brightness, which shading changes, and of hue.
 BRIGHTNESS, HUE = 0.6, 0.2
+ROWS = 160  # of the frame, where the photo has more
 SMOOTH = 0.008  # of the frame's height: what is smaller is noise
 
 
@@ -44,30 +47,45 @@ def reach_of(colour: np.ndarray, alignment: Alignment) -> Reach:
     low, high = np.floor(corners.min(axis=0)).astype(int), np.ceil(corners.max(axis=0)).astype(int) + 1
     (left, top), (right, bottom) = np.maximum(low, 0), np.minimum(high, (width, height))
     where = slice(top, max(bottom, top)), slice(left, max(right, left))
-    y, x = np.mgrid[where]
-    inside = alignment.to_crop(np.stack([x, y], axis=-1), FRAME)
-    u, v = (2 * (inside[..., k] + 0.5) / FRAME[1 - k] - 1 for k in (0, 1))
-    distance = (np.abs(u) ** 3 + np.abs(v) ** 3) ** (1 / 3)
-    share = _smooth_step((REACH - distance) / (REACH - SOLID))
-    unlike = _smooth_step((distance - SOLID) / (EDGE - SOLID)) * (
-        1 - _likeness(colour[where], u, v, distance, alignment)
+    part, (u, v) = colour[where], _places(alignment, where)
+    if not part.size:
+        return Reach(where, u, v, u)
+    # What is shared out is smooth: a large photo is looked at in coarse pixels, each the mean of its own.
+    ratio = min(1, ROWS / alignment.height)
+    coarse = max(1, round(ratio * part.shape[0])), max(1, round(ratio * part.shape[1]))
+    share = _share(resize(part, coarse), resize(u, coarse), resize(v, coarse), ratio * alignment.matrix[:, :2])
+    return Reach(where, np.clip(u, -1, 1), np.clip(v, -1, 1), resize(share, part.shape[:2]))
+
+
+def _places(alignment: Alignment, where: tuple[slice, slice]) -> tuple[np.ndarray, np.ndarray]:
+    """Where pixels of the photo lie in the frame: from −1 at its left to 1 at its right, and from its top down."""
+    rows, columns = (np.arange(each.start, each.stop, dtype=np.float32) for each in where)
+    back = np.linalg.inv(alignment.matrix[:, :2])
+    shift = -back @ alignment.matrix[:, 2]
+    x, y = (
+        np.float32(a) * columns + np.float32(b) * rows[:, None] + np.float32(c)
+        for (a, b), c in zip(back, shift, strict=True)
     )
-    return Reach(where, np.clip(u, -1, 1), np.clip(v, -1, 1), share * (1 - unlike))
+    return 2 * (x + 0.5) / FRAME[1] - 1, 2 * (y + 0.5) / FRAME[0] - 1
 
 
-def _likeness(colour: np.ndarray, u: np.ndarray, v: np.ndarray, distance: np.ndarray, frame: Alignment) -> np.ndarray:
+def _share(colour: np.ndarray, u: np.ndarray, v: np.ndarray, steps: np.ndarray) -> np.ndarray:
+    """How much of a new light is for each pixel of a picture (h, w, 3), `steps` (2, 2) of which are one of FRAME."""
+    distance = np.cbrt(np.abs(u) ** 3 + np.abs(v) ** 3)
+    outside = _smooth_step((distance - SOLID) / (EDGE - SOLID))
+    unlike = outside * (1 - _likeness(colour, u, v, distance, steps))
+    return _smooth_step((REACH - distance) / (REACH - SOLID)) * (1 - unlike)
+
+
+def _likeness(colour: np.ndarray, u: np.ndarray, v: np.ndarray, distance: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """How like each pixel is to the one towards the frame's middle where the light begins to fade; 1 within."""
-    if not distance.size:
-        return distance
-    width = SMOOTH * frame.height
+    width = SMOOTH * FRAME[0] * math.sqrt(abs(np.linalg.det(steps)))
     floor = 0.02 * max(float(np.quantile(colour, 0.95)), 1e-6)
     logs = np.log(ndimage.gaussian_filter(np.maximum(colour, 0), (width, width, 0), mode="nearest") + floor)
-    back = np.minimum(1, SOLID / np.maximum(distance, 1e-6))
-    # Both pictures lie in the photo's own pixels: a step back in the frame is a step in the photo, as far as it goes.
+    inwards = (np.minimum(1, SOLID / np.maximum(distance, 1e-6)) - 1) * FRAME[0] / 2
+    across, down = (inwards * (a * u + b * v) for a, b in steps)
     rows, columns = np.mgrid[: distance.shape[0], : distance.shape[1]]
-    ends = frame.to_photo(np.stack([(k * back + 1) * FRAME[0] / 2 - 0.5 for k in (u, v)], axis=-1))
-    here = frame.to_photo(np.stack([(k + 1) * FRAME[0] / 2 - 0.5 for k in (u, v)], axis=-1))
-    source = [rows + (ends - here)[..., 1], columns + (ends - here)[..., 0]]
+    source = [rows + down, columns + across]
     there = np.stack(
         [ndimage.map_coordinates(logs[..., c], source, order=1, mode="nearest") for c in range(3)], axis=-1
     )

@@ -27,7 +27,7 @@ def encode_png16(values: np.ndarray) -> bytes:
     rows = numbers.reshape(height, -1).view(np.uint8)
     unfiltered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)
     header = struct.pack(">IIBBBBB", width, height, 16, COLOUR if values.ndim == 3 else GREY, 0, 0, 0)
-    chunks = (b"IHDR", header), (b"IDAT", zlib.compress(unfiltered.tobytes(), 6)), (b"IEND", b"")
+    chunks = (b"IHDR", header), (b"IDAT", zlib.compress(unfiltered.tobytes(), 3)), (b"IEND", b"")
     return SIGNATURE + b"".join(_chunk(kind, data) for kind, data in chunks)
 
 

@@ -2,14 +2,15 @@
 
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from deep_lambertian.data.images import linear_to_srgb, resize
+from deep_lambertian.data.images import linear_to_srgb
 from deep_lambertian.files import atomic_folder, atomic_write
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.light_angles import angles_of, direction
@@ -19,72 +20,76 @@ from deep_lambertian.report.pictures import grey, save_png
 from deep_lambertian.report.result import Page, save_result_report
 
 MOST_ROWS = 384  # of the surface on the page, which it carries as text: 4 MB in colour
+WRITERS = 2  # threads: compressing leaves Python free for the rest
+TURNED = (
+    ("lit from the left", direction(-45, 10)),
+    ("lit from the right", direction(45, 10)),
+    ("lit from above", direction(0, 45)),
+)
 AMBIENT = 0.3  # light from all around, as a part of the other: a room is never black where the lamp does not reach
 
 
 def save_files(out: str | Path, result: Result, title: str) -> None:
     """Write all files of a result into the folder `out`, or none."""
     post = result.posterior
-    albedo, normals, spreads = result.albedo, result.normals, (post.albedo_std, post.normals_std)
-    with atomic_folder(out) as folder, ThreadPoolExecutor() as pool:  # compressing leaves Python free for the rest
-        jobs = [pool.submit(result.save, folder / "result.npz")]
+    with atomic_folder(out) as folder, ThreadPoolExecutor(WRITERS) as pool:
+        jobs: list[Future[Any]] = []
 
-        def later(save: Callable[..., None], name: str, *values: Any, **named: Any) -> None:
+        def later(save: Callable[..., Any], name: str, *values: Any, **named: Any) -> Future[Any]:
             jobs.append(pool.submit(save, folder / name, *values, **named))
+            return jobs[-1]
 
         photo = to_bytes(result.photos[0].colour, result.srgb)
-        relit = turned(result, photo)
-        for number, picture in enumerate(relit):
-            later(save_picture, f"relit_{number}.png", picture)
+        relit = [later(save_relit, f"relit_{i}.png", result, photo, toward) for i, (_, toward) in enumerate(TURNED)]
+        later(result.save, "result.npz")
+        albedo, normals = result.albedo.astype(np.float32), result.normals.astype(np.float32)
         later(save_png16, "albedo.png", encode(albedo / max(1.0, float(albedo.max())), result.srgb))
         later(save_png16, "normals.png", (normals + 1) / 2)
-        for name, spread in zip(("albedo_std.png", "normals_std.png"), spreads, strict=True):
-            later(save_picture, name, grey(spread, max(float(spread.max()), 1e-6)))
-        later(np.save, "albedo.npy", albedo.astype(np.float32))
-        later(np.save, "normals.npy", normals.astype(np.float32))
+        later(np.save, "albedo.npy", albedo)
+        later(np.save, "normals.npy", normals)
+        for name in ("albedo_std", "normals_std"):
+            spread = getattr(post, name)
+            later(save_picture, f"{name}.png", grey(spread, max(float(spread.max()), 1e-6)))
         stds = {name: getattr(post, name) for name in ("albedo_std", "normals_std", "lights_std")}
         later(np.savez_compressed, "uncertainty.npz", **stds)
         if post.samples:
             later(np.savez_compressed, "samples.npz", **post.samples)
         (folder / "lights.json").write_text(json.dumps(describe_lights(result), indent=2) + "\n")
-        save_result_report(folder / "report.html", page(result, title, photo, relit))
+        drawn = page(result, title, photo)
+        drawn = replace(drawn, pictures=[(words, job.result()) for (words, _), job in zip(TURNED, relit, strict=True)])
+        save_result_report(folder / "report.html", drawn)
         for job in jobs:
             job.result()
 
 
-def page(result: Result, title: str, photo: np.ndarray, relit: list[np.ndarray]) -> Page:
-    """The report of a result; `photo` is its first one, `relit` that under the lights of `turned`, all in 8 bits."""
+def page(result: Result, title: str, photo: np.ndarray) -> Page:
+    """The report of a result, without relit photos; `photo` is its first one in 8 bits."""
     first = result.photos[0]
-    aspect = first.alignment.aspect
     others = [(each.name, to_bytes(each.colour, result.srgb)) for each in result.photos[1:6]]
-    inputs = [(name, small(picture)) for name, picture in ((first.name, photo), *others)]
-    names = ("lit from the left", "lit from the right", "lit from above")
-    pictures = [(f"{first.name}, {name}", small(picture)) for name, picture in zip(names, relit, strict=True)]
     height, width = result.scaled_normals.shape[:2]
     size = (min(height, MOST_ROWS), max(8, round(width * min(1, MOST_ROWS / height))))
     coloured = float(np.abs(result.colour - 1).max()) > 0.01
     return Page(
         title=title,
-        inputs=inputs,
-        pictures=pictures,
-        scaled_normals=resize(result.scaled_normals, size),
-        colour=resize(result.colour, size) if coloured else None,
+        inputs=[(name, small(picture)) for name, picture in ((first.name, photo), *others)],
+        pictures=[],
+        scaled_normals=shrink(result.scaled_normals, size),
+        colour=shrink(result.colour, size) if coloured else None,
         srgb=result.srgb,
         posterior=result.posterior,
         notes=list(result.notes),
-        aspect=aspect,
+        aspect=first.alignment.aspect,
     )
 
 
-def turned(result: Result, photo: np.ndarray) -> list[np.ndarray]:
-    """The first photo, given in 8 bits, under lights from the left, the right and above that leave it as bright."""
-    found = []
-    for toward in (direction(-45, 10), direction(45, 10), direction(0, 45)):
-        strength = result.as_bright(toward, 0, AMBIENT)
-        where, part = result.relight_part(strength * toward, 0, AMBIENT * strength)
-        found.append(photo.copy())
-        found[-1][where] = to_bytes(part, result.srgb)
-    return found
+def save_relit(path: Path, result: Result, photo: np.ndarray, toward: np.ndarray) -> np.ndarray:
+    """Write the first photo, given in 8 bits, under a light that leaves the face as bright; a small copy comes back."""
+    strength = result.as_bright(toward, 0, AMBIENT)
+    where, part = result.relight_part(strength * toward, 0, AMBIENT * strength)
+    picture = photo.copy()
+    picture[where] = to_bytes(part, result.srgb)
+    save_picture(path, picture)
+    return small(picture)
 
 
 def describe_lights(result: Result) -> list[dict[str, Any]]:
@@ -127,6 +132,14 @@ def to_bytes(values: np.ndarray, srgb: bool) -> np.ndarray:
     return tones.take(scaled.astype(np.uint16))
 
 
+def shrink(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Numbers (h, w, 3) at a size (rows, columns) for a page, by Pillow, which is quicker than exact."""
+    channels = [Image.fromarray(np.ascontiguousarray(values[..., c], np.float32)) for c in range(3)]
+    return np.stack(
+        [np.asarray(each.resize((size[1], size[0]), Image.Resampling.BILINEAR)) for each in channels], axis=-1
+    )
+
+
 def small(picture: np.ndarray, most: int = 480) -> np.ndarray:
     """The picture at a size for a page."""
     image = Image.fromarray(picture)
@@ -135,7 +148,7 @@ def small(picture: np.ndarray, most: int = 480) -> np.ndarray:
 
 
 def save_picture(path: str | Path, picture: np.ndarray) -> None:
-    save_png(path, Image.fromarray(picture), compress_level=3)  # a third of the time, a tenth more bytes
+    save_png(path, Image.fromarray(picture), compress_level=1)  # a fifth of the time, a fifth more bytes
 
 
 def save_gif(path: str | Path, pictures: list[np.ndarray], milliseconds: int = 80) -> None:

@@ -1,9 +1,11 @@
 """What inference makes of photos: the posterior at the model's size, and the surface in colour at the photo's."""
 
 import json
+import threading
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +38,20 @@ class Result:
     srgb: bool
     notes: tuple[str, ...]
 
+    @cached_property
+    def _length(self) -> np.ndarray:
+        """|a·n| (h, w): the albedo of the luminance."""
+        return np.linalg.norm(self.scaled_normals, axis=-1)
+
+    @cached_property
+    def normals(self) -> np.ndarray:
+        """Unit normals (h, w, 3)."""
+        return self.scaled_normals / np.maximum(self._length, 1e-9)[..., None]
+
     @property
     def albedo(self) -> np.ndarray:
         """Colour albedo (h, w, 3)."""
-        return self.colour * np.linalg.norm(self.scaled_normals, axis=-1, keepdims=True)
-
-    @property
-    def normals(self) -> np.ndarray:
-        """Unit normals (h, w, 3)."""
-        return self.scaled_normals / np.maximum(np.linalg.norm(self.scaled_normals, axis=-1, keepdims=True), 1e-9)
+        return self.colour * self._length[..., None]
 
     def relight(self, light: Any, ambient: float = 0.0) -> np.ndarray:
         """The object alone in linear colour (h, w, 3) under another light (3,), with some light from all around."""
@@ -53,7 +60,7 @@ class Result:
             raise ValueError(f"light: expected three finite numbers, got {light.tolist()}")
         shading = np.maximum(self.scaled_normals @ light, 0)
         if ambient:
-            shading = shading + ambient * np.linalg.norm(self.scaled_normals, axis=-1)
+            shading = shading + ambient * self._length
         return self.colour * shading[..., None]
 
     def relight_photo(self, light: Any, number: int = 0, ambient: float = 0.0) -> np.ndarray:
@@ -69,10 +76,9 @@ class Result:
     def relight_part(self, light: Any, number: int = 0, ambient: float = 0.0) -> tuple[tuple[slice, slice], np.ndarray]:
         """The same, for the part of the photo alone that is not left as it is: rows and columns, and their colours."""
         photo = self.photos[number]
-        old = np.linalg.norm(self.scaled_normals, axis=-1)
         shading = self.normals @ self.posterior.lights[number]
         least = LEAST_SHADING * float(np.linalg.norm(self.posterior.lights[number]))
-        new = self.relight(light, ambient) @ LUMINANCE / np.maximum(old, 1e-6)
+        new = self.relight(light, ambient) @ LUMINANCE / np.maximum(self._length, 1e-6)
         gain = new / np.maximum(shading, least)
         reach = photo.reach
         return reach.where, np.clip(photo.colour[reach.where] * reach.spread(gain)[..., None], 0, 1)
@@ -164,6 +170,7 @@ def infer_photos(
         seen = np.stack([photo.alignment.crop(mask.astype(np.float32), model.shape) for photo in photos])
         if not seen.max() > 0.5:
             raise ValueError("mask: expected some of the object to be white, got a mask that hides all of it")
+    threading.Thread(target=lambda: photos[0].reach).start()  # which relighting will ask for: a core is free meanwhile
     post = model.infer(crops, lights=lights, mask=seen, **settings)
     fine = np.stack([p.exposure * p.alignment.crop(p.grey, size) for p in photos])
     weights = None if mask is None else np.stack([p.alignment.crop(mask.astype(np.float32), size) for p in photos])

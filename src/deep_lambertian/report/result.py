@@ -120,7 +120,7 @@ def _png(picture: np.ndarray) -> str:
     if max(image.size) > LONGEST:
         image.thumbnail((LONGEST, LONGEST))
     file = io.BytesIO()
-    image.save(file, "PNG", compress_level=3)
+    image.save(file, "PNG", compress_level=1)
     return base64.b64encode(file.getvalue()).decode()
 
 

@@ -11,6 +11,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  { echo "Python >= 3.11 is needed, $$($(PYTHON) --version) was found; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,bench,lint]'
+	@$(BIN)/python -m compileall -q src  # as pip does for all else: where Python may not write beside the code it would start anew
 	@touch $@
 
 demo: venv

@@ -146,8 +146,8 @@ def test_a_full_disk_leaves_nothing(tmp_path, portrait):
 LISTENING = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from deep_lambertian.cli import main
-sys.exit(main(sys.argv[1:]))
+from deep_lambertian.cli import run_and_leave
+run_and_leave()
 """
 
 

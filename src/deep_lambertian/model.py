@@ -1,10 +1,10 @@
 """The Deep Lambertian Network as its users meet it: build, draw, infer, save and load."""
 
 import hashlib
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -146,9 +146,11 @@ class DLN:
             with suppress(Exception):
                 self.infer(nothing, lights=known, **short)
 
-        worker = threading.Thread(target=run)  # no daemon: a program that ends does not tear XLA from under it
-        worker.start()
-        return worker.join
+        # A program that ends waits for a pool, and does not tear XLA from under it; an interrupted `Thread.join` would.
+        pool = ThreadPoolExecutor(1)
+        done = pool.submit(run)
+        pool.shutdown(wait=False)
+        return done.result
 
     def infer_many(
         self,
@@ -198,6 +200,10 @@ class DLN:
     def _tied(self) -> Params:
         """The parameters in the form that chains run fastest on."""
         return replace(self.params, prior=tie(self.params.prior))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled, and hashed by joblib: the model, and not what was worked out from it."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def _run(
         self,

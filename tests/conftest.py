@@ -4,6 +4,10 @@ import os
 import tempfile
 from pathlib import Path
 
+# Most of the tests' time is XLA's: here it compiles everything as it does the short chains of a photo, quickly rather
+# than well (see `deep_lambertian.traces`). JAX reads it when it first computes; programs that tests start do, too.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false")
+
 import jax
 import jax.numpy as jnp
 import numpy as np

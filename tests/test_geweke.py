@@ -102,7 +102,9 @@ def scores(params: Params, kernel: Sampler = KERNEL, temperature: float = 1.0) -
     return difference / np.sqrt((moved.var(axis=0) + reference.var(axis=0)) / CHAINS)
 
 
-@pytest.mark.parametrize("kernel", [KERNEL, replace(KERNEL, gauge_moves=2)], ids=["paper", "gauge"])
+@pytest.mark.parametrize(
+    "kernel", [KERNEL, pytest.param(replace(KERNEL, gauge_moves=2), marks=pytest.mark.slow)], ids=["paper", "gauge"]
+)
 def test_geweke(tiny, kernel):
     z = scores(tiny.params, kernel)
     # Bonferroni over all statistics at 1 in 1000.

@@ -12,11 +12,11 @@ import numpy as np
 from PIL import Image
 
 import deep_lambertian as dl
-from deep_lambertian.data.portrait import draw_portrait
-from deep_lambertian.data.scenes import shade
-from deep_lambertian.data.synthetic import draw_faces
-from deep_lambertian.files import atomic_write
-from deep_lambertian.report.pictures import grey, normal_colours, sheet
+from deep_lambertian.support.files import atomic_write
+from deep_lambertian.support.pictures import grey, normal_colours, sheet
+from deep_lambertian.synthetic.heads import draw_faces
+from deep_lambertian.synthetic.portrait import draw_portrait
+from deep_lambertian.synthetic.scenes import shade
 
 HERE = Path(__file__).parent
 BLANK = np.full((8, 8, 3), 255, np.uint8)
@@ -25,8 +25,8 @@ Tile = tuple[str, np.ndarray]
 
 def portrait() -> Image.Image:
     """A photo, what is found in it, and the photo under three new lights."""
-    from deep_lambertian.light_angles import direction
-    from deep_lambertian.photos.files import to_bytes
+    from deep_lambertian.geometry import direction
+    from deep_lambertian.report.photo_files import to_bytes
 
     drawn = draw_portrait(5, light=(0.3, 0.1, 0.9))
     result = dl.infer_photos(dl.load_model("yaleb24"), [("portrait.png", drawn.photo)])

@@ -5,7 +5,8 @@ import tempfile
 from pathlib import Path
 
 # Most of the tests' time is XLA's: here it compiles everything as it does the short chains of a photo, quickly rather
-# than well (see `deep_lambertian.traces`). JAX reads it when it first computes; programs that tests start do, too.
+# than well (see `deep_lambertian.support.compiled`). JAX reads it when it first computes, and so do programs that tests
+# start.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false")
 
 import jax

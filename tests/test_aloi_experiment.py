@@ -14,9 +14,10 @@ import pytest
 from conftest import dome
 from deep_lambertian import DLN, load_model
 from deep_lambertian.data import Dataset, make_solids
-from deep_lambertian.experiments import aloi, aloi_figures
+from deep_lambertian.experiments import aloi
 from deep_lambertian.experiments.aloi import Views, config_of, linear_rmse, prediction_errors, reproduce, summary
 from deep_lambertian.experiments.cache import Cache
+from deep_lambertian.report import aloi as aloi_figures
 
 SIZE, OBJECTS = 12, 12
 

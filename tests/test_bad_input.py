@@ -18,7 +18,7 @@ from PIL import Image
 
 from deep_lambertian.cli import COMMANDS, main
 from deep_lambertian.data.images import linear_to_srgb
-from deep_lambertian.data.portrait import draw_portrait
+from deep_lambertian.synthetic.portrait import draw_portrait
 
 PROGRAM = [sys.executable, "-m", "deep_lambertian.cli"]
 

@@ -14,9 +14,10 @@ from deep_lambertian import DLN, Posterior
 from deep_lambertian.cli import main
 from deep_lambertian.data import folder_objects, load_folder
 from deep_lambertian.data.folder import Entry
-from deep_lambertian.inference import batch, chain
-from deep_lambertian.inference.batch import infer_folder
-from deep_lambertian.png import encode_png16
+from deep_lambertian.inference import chain
+from deep_lambertian.photos import batch
+from deep_lambertian.photos.batch import infer_folder
+from deep_lambertian.support.png import encode_png16
 
 SHORT = {"iterations": 6, "srgb": False}
 COUNTS = (4, 3, 4, 4, 4)  # three and four images go together: one compiled shape

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from conftest import tiny_grbm
-from deep_lambertian import GRBM, draws
+from deep_lambertian import GRBM
 from deep_lambertian.learning import cd
 from deep_lambertian.learning.cd import fit
 from deep_lambertian.learning.cd_settings import CD
@@ -23,6 +23,7 @@ from deep_lambertian.learning.minibatches import minibatches, permutation
 from deep_lambertian.learning.scores import held_out_score, probes
 from deep_lambertian.learning.units import LEAST_SPREAD, initial, into_units, out_of_units, standardised, units_of
 from deep_lambertian.priors import BinaryRBM
+from deep_lambertian.support import draws
 
 KEY = draws.make_key(3)
 gradient_of = jax.jit(cd_gradient, static_argnames="steps")
@@ -420,7 +421,7 @@ import jax, numpy as np, jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from dataclasses import replace
 from functools import partial
-from deep_lambertian import draws
+from deep_lambertian.support import draws
 from deep_lambertian.learning import cd
 from deep_lambertian.learning.cd_settings import CD
 from deep_lambertian.learning.units import initial

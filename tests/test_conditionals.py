@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from deep_lambertian.energy import Observation, joint_energy
 from deep_lambertian.inference.conditionals import (
     TRIANGLE,
     albedo_conditional,
@@ -15,8 +16,7 @@ from deep_lambertian.inference.conditionals import (
     solve_lower_t,
 )
 from deep_lambertian.inference.hmc import potential
-from deep_lambertian.lambertian import log_likelihood, pack, render, scale_normals, shading, unpack
-from deep_lambertian.params import Observation, joint_energy
+from deep_lambertian.surface import log_likelihood, pack, render, scale_normals, shading, unpack
 
 PIXELS, IMAGES = 2, 3
 

@@ -7,8 +7,8 @@ import pytest
 from jax.extend.random import threefry_2x32
 from scipy import stats
 
-from deep_lambertian import draws
 from deep_lambertian.inference.chain import chain_keys
+from deep_lambertian.support import draws
 
 
 def test_words_are_those_of_jax():

@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from conftest import dome
 from deep_lambertian import DLN, Gaussian, Product
 from deep_lambertian.data import make_faces
-from deep_lambertian.estimators import (
+from deep_lambertian.tasks.estimators import (
     IlluminationInvariantFeatures,
     LambertianSubspaceClassifier,
     as_images,

@@ -12,15 +12,16 @@ from PIL import Image
 from deep_lambertian import DLN, Gaussian, load_model
 from deep_lambertian.cli import main
 from deep_lambertian.data import load_yaleb
-from deep_lambertian.data.scenes import shade
-from deep_lambertian.data.synthetic import draw_faces
 from deep_lambertian.data.yaleb import light_direction
-from deep_lambertian.experiments import recognise, yaleb
+from deep_lambertian.experiments import one_shot as recognise
+from deep_lambertian.experiments import yaleb
 from deep_lambertian.experiments.cache import Cache
 from deep_lambertian.experiments.trials import Test as Held  # not a class of tests
 from deep_lambertian.experiments.trials import Trial
+from deep_lambertian.learning.augmentation import to_rows
 from deep_lambertian.learning.covariance import CovarianceOptions, principal, to_gaussian
-from deep_lambertian.learning.surfaces import to_rows
+from deep_lambertian.synthetic.heads import draw_faces
+from deep_lambertian.synthetic.scenes import shade
 
 LIGHTS = [(0, 0), (5, 10), (-10, 0), (20, 10), (-20, -10), (35, 15), (-50, 0), (70, 0), (-60, 20)]
 SUBJECTS = ["yaleB11", "yaleB12", "yaleB13", "yaleB30", "yaleB31", "yaleB32"]

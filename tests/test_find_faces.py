@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from deep_lambertian.benchmarks.find_faces import folds_of, scene
-from deep_lambertian.data import face_detector, face_marks, face_samples
-from deep_lambertian.data.alignment import FRAME, Alignment, Box, resample
-from deep_lambertian.data.find_faces import NoFaceError, SeveralFacesError, detect, find_face, find_faces
+from benchmarks.face_finder import folds_of, scene
+from deep_lambertian.faces import detector as face_detector
+from deep_lambertian.faces.alignment import FRAME, Alignment, Box, resample
+from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, detect, find_face, find_faces
+from tools.train_face_finder import marks as face_marks
+from tools.train_face_finder import samples as face_samples
 
 DATA = Path(os.environ.get("DLN_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
 TURNED = Alignment.from_pose((70.0, 60.0), 80.0, 0.3)

@@ -13,10 +13,10 @@ from scipy.special import logsumexp
 
 from conftest import tiny_grbm
 from deep_lambertian import DLN
+from deep_lambertian.energy import Observation, Params, norm_energy
 from deep_lambertian.inference import gauge, gibbs
 from deep_lambertian.inference.sampler import Sampler
-from deep_lambertian.lambertian import pack, render
-from deep_lambertian.params import Observation, Params, norm_energy
+from deep_lambertian.surface import pack, render
 from test_priors import mixture
 
 CHAINS, IMAGES = 20_000, 2

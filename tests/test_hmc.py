@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from arviz_stats.base.array import array_stats
 
-from deep_lambertian import draws
 from deep_lambertian.inference.conditionals import TRIANGLE, NormalsQuadratic
 from deep_lambertian.inference.hmc import hamiltonian, hmc, potential, rescale, trajectory
+from deep_lambertian.support import draws
 
 ETA = jnp.float32(20.0)
 MASS = 2.0

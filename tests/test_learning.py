@@ -19,8 +19,10 @@ import pytest
 import deep_lambertian as dl
 from deep_lambertian import Config
 from deep_lambertian.data import Dataset, make_faces
+from deep_lambertian.energy import Observation
 from deep_lambertian.learning import checkpoint, em
 from deep_lambertian.learning import train as training
+from deep_lambertian.learning.augmentation import angles, augment, dome, from_rows, to_rows
 from deep_lambertian.learning.config import PRESETS
 from deep_lambertian.learning.covariance import (
     CovarianceOptions,
@@ -31,8 +33,6 @@ from deep_lambertian.learning.covariance import (
     to_grbm,
 )
 from deep_lambertian.learning.run import Run, changed_settings
-from deep_lambertian.learning.surfaces import angles, augment, dome, from_rows, to_rows
-from deep_lambertian.params import Observation
 from deep_lambertian.priors.generate import generate
 
 ENVIRONMENT = os.environ | {

@@ -15,7 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 import deep_lambertian as dl
 from conftest import tiny_grbm
-from deep_lambertian import files, model_file
+from deep_lambertian.models import file as model_file
+from deep_lambertian.support import files
 
 PRIORS = {
     "product": dl.Product(tiny_grbm(0, 4, 3), tiny_grbm(1, 12, 2)),

@@ -10,8 +10,8 @@ import deep_lambertian as dl
 from conftest import tiny_grbm
 from deep_lambertian import models
 from deep_lambertian.cli import main
-from deep_lambertian.data.scenes import shade
-from deep_lambertian.data.synthetic import draw_faces
+from deep_lambertian.synthetic.heads import draw_faces
+from deep_lambertian.synthetic.scenes import shade
 
 MOST_BYTES = 10_000_000
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deep_lambertian import traces
 from deep_lambertian.cli import COMMANDS
 from deep_lambertian.inference import chain
+from deep_lambertian.support import compiled as traces
 
 ROOT = Path(__file__).parent.parent
 

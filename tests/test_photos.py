@@ -9,17 +9,17 @@ from PIL import Image
 import deep_lambertian as dl
 from deep_lambertian.cli import main
 from deep_lambertian.data.images import linear_to_srgb
-from deep_lambertian.data.portrait import draw_portrait
-from deep_lambertian.data.scenes import shade
-from deep_lambertian.data.synthetic import draw_faces
+from deep_lambertian.geometry import angles_of, around, direction
 from deep_lambertian.inference.diagnostics import Diagnostics
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.learning.surfaces import angles
-from deep_lambertian.light_angles import angles_of, around, direction
+from deep_lambertian.learning.augmentation import angles
 from deep_lambertian.photos.placing import mean_image, place, prepare_photos
-from deep_lambertian.photos.recognise import score
 from deep_lambertian.photos.refine import enlarge, refine
 from deep_lambertian.photos.result import chroma, infer_photos
+from deep_lambertian.synthetic.heads import draw_faces
+from deep_lambertian.synthetic.portrait import draw_portrait
+from deep_lambertian.synthetic.scenes import shade
+from deep_lambertian.tasks.people import score
 from deep_lambertian.tasks.relighting import relighting_rmse
 
 SHORT = {"iterations": 24, "chains": 2, "seed": 0}

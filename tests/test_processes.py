@@ -14,7 +14,8 @@ import pytest
 from jax.sharding import Mesh
 from PIL import Image
 
-from deep_lambertian import Posterior, distributed, load_model
+from deep_lambertian import Posterior, load_model
+from deep_lambertian.support import distributed
 from test_learning import ENVIRONMENT, NET, command
 
 SETTINGS = NET | {

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from deep_lambertian.data.scenes import Scenes, sample_lights, shade
-from deep_lambertian.data.solids import draw_solids
-from deep_lambertian.data.synthetic import draw_faces
+from deep_lambertian.synthetic.heads import draw_faces
+from deep_lambertian.synthetic.scenes import Scenes, sample_lights, shade
+from deep_lambertian.synthetic.solids import draw_solids
 
 FIELDS = ("images", "albedo", "normals", "height", "lights", "mask")
 BOTH = pytest.mark.parametrize("draw", [draw_faces, draw_solids])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deep_lambertian import traces
+from deep_lambertian.support import compiled as traces
 
 LOG: list[str] = []
 

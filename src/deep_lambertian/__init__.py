@@ -7,20 +7,20 @@ first used.
 from typing import TYPE_CHECKING
 
 from deep_lambertian import data
-from deep_lambertian.lazy import lazy_names
+from deep_lambertian.support.lazy import lazy_names
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from deep_lambertian.estimators import IlluminationInvariantFeatures, LambertianSubspaceClassifier
     from deep_lambertian.inference import Posterior, Sampler, ShadowWeights
     from deep_lambertian.learning.config import Config
     from deep_lambertian.learning.train import train
     from deep_lambertian.model import DLN, load_model
-    from deep_lambertian.model_file import ModelFileError
+    from deep_lambertian.models.file import ModelFileError
     from deep_lambertian.photos.reading import read_photos
     from deep_lambertian.photos.result import Result, infer_photos
     from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Product
+    from deep_lambertian.tasks.estimators import IlluminationInvariantFeatures, LambertianSubspaceClassifier
 
 __all__ = [
     "DBN",
@@ -50,7 +50,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "DLN": "model",
         "load_model": "model",
-        "ModelFileError": "model_file",
+        "ModelFileError": "models.file",
         "Posterior": "inference",
         "Sampler": "inference",
         "ShadowWeights": "inference",
@@ -61,8 +61,8 @@ __getattr__, __dir__ = lazy_names(
         "Product": "priors",
         "Config": "learning.config",
         "train": "learning.train",
-        "IlluminationInvariantFeatures": "estimators",
-        "LambertianSubspaceClassifier": "estimators",
+        "IlluminationInvariantFeatures": "tasks.estimators",
+        "LambertianSubspaceClassifier": "tasks.estimators",
         "Result": "photos.result",
         "infer_photos": "photos.result",
         "read_photos": "photos.reading",

@@ -13,15 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep_lambertian import draws, model_file, models
+from deep_lambertian import models
+from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain
 from deep_lambertian.inference.inputs import Request, check_request, stack
 from deep_lambertian.inference.posterior import Posterior, summarise
 from deep_lambertian.inference.sampler import CHAINS, Block, preset
-from deep_lambertian.lambertian import render
-from deep_lambertian.params import Observation, Params
+from deep_lambertian.models import file as model_file
 from deep_lambertian.priors import DBN, Prior, Product
 from deep_lambertian.priors.tied import tie
+from deep_lambertian.support import draws
+from deep_lambertian.surface import render
 
 SHORT = 1000  # sweeps: those of a longer chain take so much time that compiling them well is worth it
 

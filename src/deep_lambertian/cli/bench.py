@@ -4,12 +4,15 @@ inference: HMC for the normals against blackjax, whole inference at the paper's 
 images and objects, and memory. learning: contrastive divergence against the machine's own matrix product and against
 scikit-learn, the two steps of EM, how they grow, and two processes against one. photo: how long dln infer takes for a
 photo of a megapixel, the first time and from then on. Each takes some minutes; --quick is a smoke run at small sizes.
+The benchmarks lie in the folder benchmarks/ of the source, not in the installed package.
 """
 
 import argparse
+import sys
 from importlib import import_module
+from pathlib import Path
 
-from deep_lambertian.dotted import nested
+from deep_lambertian.support.dotted import nested
 
 EXAMPLE = "example: dln bench inference --json > inference.json"
 
@@ -25,10 +28,17 @@ def run(options: argparse.Namespace) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    source = Path(__file__).parents[3]
+    if not (source / "benchmarks" / f"{options.what}.py").is_file():
+        raise ValueError(
+            f"expected the source tree, with its folder benchmarks/, around the package, found none in {source}; "
+            "run it from a clone: make venv && .venv/bin/dln bench " + options.what
+        )
+    sys.path.insert(0, str(source))
     figures: dict[str, float] = {}
     progress = Console(stderr=True, quiet=options.quiet)
     with progress.status("measuring …"):
-        benchmark = import_module(f"deep_lambertian.benchmarks.{options.what}")
+        benchmark = import_module(f"benchmarks.{options.what}")
         for group, found in benchmark.run(quick=options.quick, seed=options.seed):
             progress.print(f"measured: {group}")
             figures |= found

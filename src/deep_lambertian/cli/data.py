@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
     import sys
 
     from deep_lambertian.data.check import check, contact_sheet, load
-    from deep_lambertian.report.pictures import save_png
+    from deep_lambertian.support.pictures import save_png
 
     show = not options.quiet and sys.stderr.isatty()
     data = load(options.kind, options.path, options.size, options.seed, progress=show)

@@ -27,9 +27,9 @@ def run(options: argparse.Namespace) -> None:
     if options.iterations is not None and options.iterations < 1:
         raise ValueError(f"--iterations: expected at least 1, got {options.iterations}")
     from deep_lambertian.experiments.demonstration import demonstrate, page, picture
-    from deep_lambertian.photos.files import save_files, save_picture, to_bytes
-    from deep_lambertian.report.pictures import save_png
-    from deep_lambertian.report.result import save_result_report
+    from deep_lambertian.report.photo_files import save_files, save_picture, to_bytes
+    from deep_lambertian.report.photo_page import save_result_report
+    from deep_lambertian.support.pictures import save_png
 
     options.out.mkdir(parents=True, exist_ok=True)
     show = not options.quiet and sys.stderr.isatty()

@@ -93,9 +93,9 @@ def _photos(options: argparse.Namespace) -> int:
     }
     compiled = model.compile_ahead(len(pictures), lights=lights is not None, **settings)
     # The rest is imported meanwhile.
-    from deep_lambertian.photos.files import describe_lights, save_files, summary
     from deep_lambertian.photos.placing import every_face
     from deep_lambertian.photos.result import infer_photos
+    from deep_lambertian.report.photo_files import describe_lights, save_files, summary
 
     frames = every_face(pictures[0][1], model) if options.all_faces else [None]
     told = []
@@ -142,7 +142,7 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
     import json
     import sys
 
-    from deep_lambertian import distributed
+    from deep_lambertian.support import distributed
 
     if options.out is None:
         raise ValueError("--out: expected a folder for the results of many objects, got none")
@@ -151,8 +151,8 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag}: expected with photos only; a folder of objects has lights and masks beside them")
     distributed.initialise(options.coordinator, options.processes, options.process_id)
-    from deep_lambertian.inference.batch import KEPT, infer_folder
     from deep_lambertian.model import load_model
+    from deep_lambertian.photos.batch import KEPT, infer_folder
 
     first, processes = distributed.is_first(), distributed.count()
     if processes > 1 and not options.quiet:  # said first: JAX ends a process whose peer has died with words of its own

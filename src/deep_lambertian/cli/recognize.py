@@ -35,12 +35,12 @@ def run(options: argparse.Namespace) -> int:
     import sys
     from dataclasses import asdict
 
-    from deep_lambertian.photos.recognise import list_people
+    from deep_lambertian.tasks.people import list_people
 
     list_people(options.gallery)  # before the model: a wrong folder costs no time
     list_people(options.probe)
     from deep_lambertian.model import load_model
-    from deep_lambertian.photos.recognise import learn_people, recognise_photos, score, write_answers
+    from deep_lambertian.tasks.people import learn_people, recognise_photos, score, write_answers
 
     show = not options.quiet and sys.stderr.isatty()
     model = load_model(options.model)

@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> None:
 def _yaleb(options: argparse.Namespace, show: bool, say: Any) -> tuple[dict[str, Any], Path]:
     from deep_lambertian.cli.train import settings_of
     from deep_lambertian.experiments.yaleb import PARTS, Options, reproduce
-    from deep_lambertian.experiments.yaleb_figures import draw
+    from deep_lambertian.report.yaleb import draw
 
     beside = () if options.beside == "none" else tuple(options.beside.split(","))
     chosen = Options(

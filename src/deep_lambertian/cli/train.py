@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> None:
     import json
     import sys
 
-    from deep_lambertian import distributed
     from deep_lambertian.learning.config import Config
+    from deep_lambertian.support import distributed
 
     config = _config(options, Config)
     distributed.initialise(options.coordinator, options.processes, options.process_id)

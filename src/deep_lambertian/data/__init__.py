@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from deep_lambertian.lazy import lazy_names
+from deep_lambertian.support.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from deep_lambertian.data.alignment import Alignment
     from deep_lambertian.data.aloi import load_aloi, split_aloi
     from deep_lambertian.data.dataset import Dataset, Skipped
-    from deep_lambertian.data.faces import load_faces
-    from deep_lambertian.data.find_faces import NoFaceError, SeveralFacesError, find_face
+    from deep_lambertian.data.face_collection import load_faces
     from deep_lambertian.data.folder import folder_objects, load_folder, load_photos
-    from deep_lambertian.data.generated import make_faces, make_solids
     from deep_lambertian.data.yaleb import load_yaleb, protocol
+    from deep_lambertian.faces.alignment import Alignment
+    from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, find_face
+    from deep_lambertian.synthetic.datasets import make_faces, make_solids
 
 __all__ = [
     "Alignment",
@@ -36,21 +36,21 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Alignment": "alignment",
-        "Dataset": "dataset",
-        "NoFaceError": "find_faces",
-        "SeveralFacesError": "find_faces",
-        "Skipped": "dataset",
-        "find_face": "find_faces",
-        "folder_objects": "folder",
-        "load_aloi": "aloi",
-        "load_faces": "faces",
-        "load_folder": "folder",
-        "load_photos": "folder",
-        "load_yaleb": "yaleb",
-        "make_faces": "generated",
-        "make_solids": "generated",
-        "protocol": "yaleb",
-        "split_aloi": "aloi",
+        "Alignment": "faces.alignment",
+        "Dataset": "data.dataset",
+        "NoFaceError": "faces.find",
+        "SeveralFacesError": "faces.find",
+        "Skipped": "data.dataset",
+        "find_face": "faces.find",
+        "folder_objects": "data.folder",
+        "load_aloi": "data.aloi",
+        "load_faces": "data.face_collection",
+        "load_folder": "data.folder",
+        "load_photos": "data.folder",
+        "load_yaleb": "data.yaleb",
+        "make_faces": "synthetic.datasets",
+        "make_solids": "synthetic.datasets",
+        "protocol": "data.yaleb",
+        "split_aloi": "data.aloi",
     },
 )

@@ -16,7 +16,7 @@ from deep_lambertian.data.dataset import Dataset, Skipped, stack_objects
 from deep_lambertian.data.images import LUMINANCE, ImageError, decode, is_image_name, resize
 from deep_lambertian.data.masks import bounding_box, camera_offsets, crop, evidence, flawed, shift_back, silhouette
 from deep_lambertian.data.sources import Source, SourceError, open_source
-from deep_lambertian.progress import track
+from deep_lambertian.support.progress import track
 
 NAME = re.compile(r"(\d+)_l([1-8])c([1-3])\.\w+")
 MASK_NAME = re.compile(r"(\d+)(?:_(?:l\d)?c([1-3])|_r0)?\.\w+")

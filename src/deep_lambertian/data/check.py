@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from deep_lambertian.data.dataset import Dataset
-from deep_lambertian.report.pictures import grey, sheet
+from deep_lambertian.support.pictures import grey, sheet
 
 KINDS = ("yaleb", "aloi", "faces", "folder", "synthetic", "solids")
 SATURATED, DARK = 0.99, 0.02  # intensities beyond which a pixel says little

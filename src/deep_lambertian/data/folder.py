@@ -17,7 +17,7 @@ import numpy as np
 from deep_lambertian.data.dataset import Dataset, Skipped, stack_objects
 from deep_lambertian.data.images import ImageError, decode, is_image_name, resize
 from deep_lambertian.data.sources import Source, SourceError, open_source
-from deep_lambertian.progress import track
+from deep_lambertian.support.progress import track
 
 LIGHT_FILES = ("lights.txt", "lights.csv")
 

@@ -14,7 +14,7 @@ import numpy as np
 from deep_lambertian.data.dataset import Dataset, Skipped, stack_objects
 from deep_lambertian.data.images import ImageError, decode, resize
 from deep_lambertian.data.sources import SourceError, open_source
-from deep_lambertian.progress import track
+from deep_lambertian.support.progress import track
 
 NAME = re.compile(r"(yaleB\d\d)_P(\d\d)A([+-]\d+)E([+-]\d+)\.pgm")
 SUBSET_ANGLES = (12, 25, 52, 77, 180)  # degrees between light and camera axis; subset 3 includes A±035E+40, at 51.1°

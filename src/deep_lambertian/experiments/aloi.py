@@ -176,7 +176,7 @@ def reproduce(
         **summaries(rows, seed),
         "per_object": {each.name: {"input": each.photo_name, **row} for each, row in zip(views, rows, strict=True)},
     }
-    from deep_lambertian.experiments.aloi_figures import draw
+    from deep_lambertian.report.aloi import draw
 
     say("drawing")
     return results, draw(out, results, dln, views, surfaces["dln"], seed)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from deep_lambertian.files import atomic_write
+from deep_lambertian.support.files import atomic_write
 
 DESCRIPTION = "experiment.json"
 

@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from deep_lambertian.data.generated import as_dataset
-from deep_lambertian.data.portrait import Portrait, draw_portrait
-from deep_lambertian.data.scenes import Scenes
-from deep_lambertian.data.synthetic import draw_faces
 from deep_lambertian.inference.posterior import Posterior
+from deep_lambertian.learning.augmentation import angles
 from deep_lambertian.learning.config import Config
-from deep_lambertian.learning.surfaces import angles
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
 from deep_lambertian.photos.result import Result, infer_photos
-from deep_lambertian.report.pictures import grey, normal_colours, sheet
-from deep_lambertian.report.result import Page
+from deep_lambertian.report.photo_page import Page
+from deep_lambertian.support.pictures import grey, normal_colours, sheet
+from deep_lambertian.synthetic.datasets import as_dataset
+from deep_lambertian.synthetic.heads import draw_faces
+from deep_lambertian.synthetic.portrait import Portrait, draw_portrait
+from deep_lambertian.synthetic.scenes import Scenes
 from deep_lambertian.tasks.baselines import nearest_neighbor
 from deep_lambertian.tasks.mean_shape import mean_normals, mean_shape
 from deep_lambertian.tasks.recognition import cone_distances, nearest

@@ -13,9 +13,9 @@ import numpy as np
 
 from deep_lambertian.data import Dataset, load_faces, load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS
-from deep_lambertian.experiments import recognise
+from deep_lambertian.experiments import one_shot as recognise
 from deep_lambertian.experiments.cache import Cache
-from deep_lambertian.experiments.surfaces import by_key, common_map, infer_sets, judge, mean_shape_sets
+from deep_lambertian.experiments.inferred import by_key, common_map, infer_sets, judge, mean_shape_sets
 from deep_lambertian.experiments.trials import Test, Trial
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.train import train

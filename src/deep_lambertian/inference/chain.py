@@ -16,14 +16,15 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
-from deep_lambertian import draws, traces
-from deep_lambertian.distributed import gather, is_shared, place
+from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import gibbs
 from deep_lambertian.inference.sampler import Block, Sampler
-from deep_lambertian.lambertian import scale_normals
-from deep_lambertian.moments import Moments
-from deep_lambertian.params import Observation, Params
-from deep_lambertian.progress import chunks
+from deep_lambertian.support import compiled as traces
+from deep_lambertian.support import draws
+from deep_lambertian.support.distributed import gather, is_shared, place
+from deep_lambertian.support.moments import Moments
+from deep_lambertian.support.progress import chunks
+from deep_lambertian.surface import scale_normals
 
 TRACE_LENGTH = 512  # a longer chain is thinned to this many records, so that memory does not grow with it
 PROBES = 8  # at most so many pixels, spread evenly, whose albedo and normal are traced

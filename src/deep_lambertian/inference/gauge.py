@@ -15,9 +15,9 @@ with them. (A deep belief net knows its free energy only up to a bound; the move
 import jax
 import jax.numpy as jnp
 
-from deep_lambertian import draws
-from deep_lambertian.lambertian import pack
-from deep_lambertian.params import Params, light_energy
+from deep_lambertian.energy import Params, light_energy
+from deep_lambertian.support import draws
+from deep_lambertian.surface import pack
 
 # A proposal changes one element of G by a random amount of one of these sizes: how far one can go depends on the
 # element, the image and the prior, and differs by orders of magnitude.

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from deep_lambertian import draws
+from deep_lambertian.energy import Observation, Params, joint_energy
 from deep_lambertian.inference.conditionals import (
     albedo_conditional,
     light_conditional,
@@ -16,8 +16,8 @@ from deep_lambertian.inference.conditionals import (
 from deep_lambertian.inference.gauge import gauge_move
 from deep_lambertian.inference.hmc import hmc
 from deep_lambertian.inference.sampler import Block, Sampler, ShadowWeights
-from deep_lambertian.lambertian import pack, render, scale_normals, shading, unpack
-from deep_lambertian.params import Observation, Params, joint_energy
+from deep_lambertian.support import draws
+from deep_lambertian.surface import pack, render, scale_normals, shading, unpack
 
 
 @jax.tree_util.register_dataclass

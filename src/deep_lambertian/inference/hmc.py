@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from deep_lambertian.draws import exponential, gaussian, key_words, threefry
 from deep_lambertian.inference.conditionals import NormalsQuadratic
+from deep_lambertian.support.draws import exponential, gaussian, key_words, threefry
 
 Vector = tuple[jax.Array, jax.Array, jax.Array]  # the three components, each (V,)
 

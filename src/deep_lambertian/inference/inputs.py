@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deep_lambertian.params import Observation
+from deep_lambertian.energy import Observation
 
 Shape = tuple[int, int]
 

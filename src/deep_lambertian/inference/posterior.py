@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from deep_lambertian.files import atomic_write
 from deep_lambertian.inference.diagnostics import Diagnostics
+from deep_lambertian.support.files import atomic_write
 
 FORMAT = "deep_lambertian posterior"
 VERSION = 1

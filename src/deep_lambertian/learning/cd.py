@@ -17,8 +17,6 @@ import optax
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
-from deep_lambertian import draws
-from deep_lambertian.distributed import gather, place
 from deep_lambertian.learning.cd_settings import CD, Plan, Rates
 from deep_lambertian.learning.gradient import RBM, Draws, advance, cd_gradient, hidden_mean, visible_mean
 from deep_lambertian.learning.minibatches import batch_rows, minibatches, permutation
@@ -26,7 +24,9 @@ from deep_lambertian.learning.scores import Monitors, seen_scores, unseen_scores
 from deep_lambertian.learning.units import Units, into_units, out_of_units, standardised, units_of
 from deep_lambertian.priors.grbm import GRBM
 from deep_lambertian.priors.rbm import BinaryRBM
-from deep_lambertian.progress import track
+from deep_lambertian.support import draws
+from deep_lambertian.support.distributed import gather, place
+from deep_lambertian.support.progress import track
 
 MOST_LOG_STEP = 0.02  # of log σ² in one minibatch, whatever its gradient: σ is the touchy one
 

@@ -11,7 +11,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
-from deep_lambertian.files import atomic_write
+from deep_lambertian.support.files import atomic_write
 
 KEY = "deep_lambertian checkpoint"
 KEPT = 3

@@ -10,11 +10,11 @@ The truth of a held-out object is what the E-step found from all of its images.
 import jax.numpy as jnp
 import numpy as np
 
+from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain
+from deep_lambertian.learning.augmentation import angles
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.seeds import seed_of
-from deep_lambertian.learning.surfaces import angles
-from deep_lambertian.params import Observation, Params
 
 SAMPLES = 16  # chains that see no image: their states are samples of the prior
 SWEEPS = 80

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal, Self, get_args, get_type_hints
 
-from deep_lambertian.dotted import nested
 from deep_lambertian.inference.sampler import Sampler, ShadowWeights
 from deep_lambertian.learning.cd_settings import CD
 from deep_lambertian.learning.covariance import CovarianceOptions
+from deep_lambertian.support.dotted import nested
 
 Kind = Literal["joint", "separate"]
 Start = Literal["covariance", "random"]

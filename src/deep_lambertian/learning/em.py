@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain, gibbs
 from deep_lambertian.inference.sampler import Sampler
-from deep_lambertian.lambertian import render
+from deep_lambertian.learning.augmentation import Shape, augment, dome
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.prior import learn_prior
 from deep_lambertian.learning.seeds import seed_of
-from deep_lambertian.learning.surfaces import Shape, augment, dome
-from deep_lambertian.params import Observation, Params
+from deep_lambertian.surface import render
 
 Chains = dict[str, Any]  # where each object's chain stands: albedo (S, V), normals (S, 3, V), lights (S, P, 3), steps
 

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from deep_lambertian import draws
 from deep_lambertian.priors.grbm import GRBM
 from deep_lambertian.priors.rbm import BinaryRBM
+from deep_lambertian.support import draws
 
 RBM = TypeVar("RBM", GRBM, BinaryRBM)
 

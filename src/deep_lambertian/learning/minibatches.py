@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from deep_lambertian import draws
+from deep_lambertian.support import draws
 
 
 def permutation(key: jax.Array, count: int) -> jax.Array:

@@ -12,14 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep_lambertian import draws
 from deep_lambertian.learning import cd
 from deep_lambertian.learning.cd_settings import CD
 from deep_lambertian.learning.gradient import hidden_mean
 from deep_lambertian.learning.seeds import seed_of
 from deep_lambertian.learning.units import initial
 from deep_lambertian.priors import DBN, GRBM, BinaryRBM
-from deep_lambertian.progress import track
+from deep_lambertian.support import draws
+from deep_lambertian.support.progress import track
 
 
 @dataclass(frozen=True)

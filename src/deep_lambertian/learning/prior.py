@@ -6,15 +6,15 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from deep_lambertian import draws
+from deep_lambertian.learning.augmentation import Shape, dome
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.covariance import principal, to_gaussian, to_grbm
 from deep_lambertian.learning.gradient import hidden_mean
 from deep_lambertian.learning.pretraining import layers_of, learn_net
 from deep_lambertian.learning.scores import DEAD, SATURATED
 from deep_lambertian.learning.seeds import seed_of
-from deep_lambertian.learning.surfaces import Shape, dome
 from deep_lambertian.priors import DBN, GRBM, Gaussian, Product
+from deep_lambertian.support import draws
 
 
 def start_prior(config: Config, shape: Shape, albedo: DBN | None = None) -> Any:

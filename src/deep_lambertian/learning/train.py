@@ -14,21 +14,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep_lambertian import distributed
 from deep_lambertian.data import Dataset
+from deep_lambertian.energy import Params
 from deep_lambertian.learning import checkpoint, em, pretraining
+from deep_lambertian.learning.augmentation import angles, from_rows
 from deep_lambertian.learning.checks import check_prior
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.prior import as_net, start_prior
 from deep_lambertian.learning.run import Run
 from deep_lambertian.learning.seeds import seed_of
-from deep_lambertian.learning.surfaces import angles, from_rows
 from deep_lambertian.learning.task import Task, face_rows, prepare
 from deep_lambertian.model import DLN
-from deep_lambertian.model_file import describe, rebuild
-from deep_lambertian.params import Params
+from deep_lambertian.models.file import describe, rebuild
 from deep_lambertian.priors import DBN, GRBM, BinaryRBM
-from deep_lambertian.progress import track
+from deep_lambertian.support import distributed
+from deep_lambertian.support.progress import track
 
 STILL = 0.95  # EM has converged when normals move by more than this share of what they moved before
 Monitors = dict[str, Any]
@@ -321,8 +321,8 @@ def _point(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Point:
 def _save_picture(run: Run, point: Point, task: Task, dreams: np.ndarray) -> None:
     if not run.writes:
         return
-    from deep_lambertian.report.pictures import save_png
-    from deep_lambertian.report.training import training_sheet
+    from deep_lambertian.learning.picture import training_sheet
+    from deep_lambertian.support.pictures import save_png
 
     assert run.folder is not None
     photos = np.asarray(task.data.images)[np.arange(len(task.names)), task.brightest].reshape(-1, *task.shape)

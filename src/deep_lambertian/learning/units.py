@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from deep_lambertian import draws
 from deep_lambertian.learning.gradient import RBM
 from deep_lambertian.priors.grbm import GRBM
 from deep_lambertian.priors.rbm import BinaryRBM
+from deep_lambertian.support import draws
 
 LEAST_SPREAD = 0.05  # of the root mean square spread: the unit of an element that hardly varies
 

@@ -44,7 +44,7 @@ def bundled() -> list[Bundled]:
 
     from safetensors import safe_open
 
-    from deep_lambertian.model_file import KEY
+    from deep_lambertian.models.file import KEY
 
     found = []
     for name in names():

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from deep_lambertian.data.alignment import Alignment
-from deep_lambertian.data.find_faces import NoFaceError, SeveralFacesError, find_face, find_faces
 from deep_lambertian.data.images import LUMINANCE
+from deep_lambertian.faces.alignment import Alignment
+from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, find_face, find_faces
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.reach import Reach, reach_of
 

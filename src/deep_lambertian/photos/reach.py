@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from deep_lambertian.data.alignment import FRAME, Alignment
 from deep_lambertian.data.images import resize
+from deep_lambertian.faces.alignment import FRAME, Alignment
 
 # In half frames from its middle: where the light begins to fade, where likeness counts in full, where nothing is left.
 SOLID, EDGE, REACH = 0.85, 1.0, 1.3

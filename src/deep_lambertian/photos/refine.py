@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import ndimage
 
-from deep_lambertian import traces
 from deep_lambertian.inference.conditionals import (
     NormalsQuadratic,
     albedo_conditional,
@@ -22,7 +21,8 @@ from deep_lambertian.inference.conditionals import (
 from deep_lambertian.inference.gibbs import shadow_weights
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.inference.sampler import ShadowWeights
-from deep_lambertian.lambertian import render, shading
+from deep_lambertian.support import compiled as traces
+from deep_lambertian.surface import render, shading
 
 ALBEDO_STD = 0.15  # how far the albedo of a photo's pixel may be from that of the model's pixel around it
 NORMALS_STD = 0.1  # the same for each component of its normal: six degrees

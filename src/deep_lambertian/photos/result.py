@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from deep_lambertian.data.alignment import Alignment
 from deep_lambertian.data.images import LUMINANCE
-from deep_lambertian.files import atomic_write
+from deep_lambertian.faces.alignment import Alignment
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.model import DLN, is_short
 from deep_lambertian.photos.placing import Photo, prepare_photos
 from deep_lambertian.photos.refine import compile_refinement, refine
+from deep_lambertian.support.files import atomic_write
 
 HEIGHTS = (96, 192, 288, 384, 576, 768)  # of the refined surface: few, so that few shapes are ever compiled
 LEAST_SHADING = 0.15  # of the light: what was darker is not brightened further, being mostly noise

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 
-from deep_lambertian import draws
+from deep_lambertian.support import draws
 
 Hidden = Any  # a pytree: an array for an RBM, a pair for a product of priors, () for a plain Gaussian
 

@@ -13,10 +13,10 @@ from itertools import count, pairwise
 import jax
 import jax.numpy as jnp
 
-from deep_lambertian import draws
 from deep_lambertian.priors.contract import Generative
 from deep_lambertian.priors.grbm import GRBM
 from deep_lambertian.priors.rbm import BinaryRBM
+from deep_lambertian.support import draws
 
 
 @jax.tree_util.register_dataclass

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
 
-from deep_lambertian import draws
 from deep_lambertian.priors.contract import Generative, check_array
+from deep_lambertian.support import draws
 
 
 @jax.tree_util.register_dataclass

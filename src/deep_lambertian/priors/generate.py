@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from deep_lambertian import draws
-from deep_lambertian.moments import Moments
 from deep_lambertian.priors.contract import Prior
-from deep_lambertian.progress import chunks
+from deep_lambertian.support import draws
+from deep_lambertian.support.moments import Moments
+from deep_lambertian.support.progress import chunks
 
 
 @dataclass(frozen=True)

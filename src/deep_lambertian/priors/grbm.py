@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 
-from deep_lambertian import draws
 from deep_lambertian.priors.contract import Generative, check_array
+from deep_lambertian.support import draws
 
 
 @jax.tree_util.register_dataclass

@@ -6,8 +6,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from deep_lambertian import draws
 from deep_lambertian.priors.contract import Generative, Prior
+from deep_lambertian.support import draws
 
 
 @jax.tree_util.register_dataclass

@@ -10,8 +10,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from deep_lambertian.files import atomic_write
 from deep_lambertian.report.figures import name_of
+from deep_lambertian.support.files import atomic_write
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # heads, and rows of cells
 

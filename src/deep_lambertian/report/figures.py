@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from deep_lambertian.files import atomic_write
-from deep_lambertian.report.pictures import grey, normal_colours, sheet
+from deep_lambertian.support.files import atomic_write
+from deep_lambertian.support.pictures import grey, normal_colours, sheet
 
 SHOWN = (1, 2, 5, 10, 20, 30, 40, 50)  # sweeps of Figure 5
 NAMES = {

@@ -1,0 +1,88 @@
+"""The parameters of a DLN and its joint energy (Sec. 3.1, Eq. 3–8)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from deep_lambertian.priors.contract import check_array
+from deep_lambertian.surface import data_energy, pack, render
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Params:
+    r"""What a DLN of V pixels has learned.
+
+    `prior` is ONE prior over the surface x = [a, vec(N)]: a `Product` of two as in the paper, or one whose hidden
+    layer is shared. `noise_var` σ_v² (V,), `light_mean` μ_ℓ (3,), `light_precision` Λ (3, 3), `norm_stiffness` η ().
+    """
+
+    prior: Any
+    noise_var: jax.Array
+    light_mean: jax.Array
+    light_precision: jax.Array
+    norm_stiffness: jax.Array
+
+    @property
+    def pixels(self) -> int:
+        return self.noise_var.shape[-1]
+
+    def validate(self) -> None:
+        """Refuse parameters that are no distribution; a message says what was got and what was expected."""
+        check_array("noise_var", self.noise_var, (self.pixels,), positive=True)
+        check_array("light_mean", self.light_mean, (3,))
+        check_array("light_precision", self.light_precision, (3, 3))
+        check_array("norm_stiffness", self.norm_stiffness, ())
+        precision = np.asarray(self.light_precision)
+        if not np.allclose(precision, precision.T, rtol=1e-4) or np.linalg.eigvalsh(precision)[0] <= 0:
+            raise ValueError(
+                f"light_precision: expected a symmetric, positive definite matrix, got {precision.tolist()}"
+            )
+        if float(self.norm_stiffness) < 0:
+            raise ValueError(f"norm_stiffness: expected at least 0, got {float(self.norm_stiffness):g}")
+        self.prior.validate("prior")
+        if self.prior.size != 4 * self.pixels:
+            raise ValueError(
+                f"prior: expected {4 * self.pixels} elements, albedo and three of the normal for each of "
+                f"{self.pixels} pixels, got {self.prior.size}"
+            )
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Observation:
+    """P images of one object and how much each of their pixels counts: `images`, `weights`, both (P, V)."""
+
+    images: jax.Array
+    weights: jax.Array
+
+
+def norm_energy(normals: jax.Array, norm_stiffness: jax.Array) -> jax.Array:
+    """η/2 Σ_i (n_iᵀn_i − 1)², the soft constraint of Eq. 6."""
+    return 0.5 * norm_stiffness * jnp.sum((jnp.sum(normals**2, axis=0) - 1) ** 2)
+
+
+def light_energy(params: Params, lights: jax.Array) -> jax.Array:
+    """½ Σ_p (ℓ_p − μ_ℓ)ᵀ Λ (ℓ_p − μ_ℓ)."""
+    offset = lights - params.light_mean[None]
+    return 0.5 * jnp.sum((offset @ params.light_precision) * offset)
+
+
+def joint_energy(
+    params: Params,
+    data: Observation,
+    albedo: jax.Array,
+    normals: jax.Array,
+    lights: jax.Array,
+    hidden: Any,
+) -> jax.Array:
+    """E_DLN(V, a, N, L, g, h) of Eq. 6."""
+    return (
+        data_energy(data.images, render(albedo, normals, lights), data.weights, params.noise_var)
+        + light_energy(params, lights)
+        + norm_energy(normals, params.norm_stiffness)
+        + params.prior.energy(pack(albedo, normals), hidden)
+    )

@@ -1,0 +1,41 @@
+"""Arrays as pictures: grey images, normals as colours, and sheets of them with captions."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from deep_lambertian.support.files import atomic_write
+
+
+def grey(image: np.ndarray, brightest: float = 1.0) -> np.ndarray:
+    """Linear intensities (H, W) as 8-bit sRGB-like grey (H, W, 3); `brightest` becomes white."""
+    values = np.clip(np.asarray(image, np.float64) / brightest, 0, 1) ** (1 / 2.2)
+    return np.repeat(np.round(255 * values).astype(np.uint8)[..., None], 3, axis=-1)
+
+
+def normal_colours(normals: np.ndarray) -> np.ndarray:
+    """Normals (H, W, 3) as colours, (n+1)/2: what faces the viewer is light blue."""
+    return np.round(255 * np.clip((np.asarray(normals, np.float64) + 1) / 2, 0, 1)).astype(np.uint8)
+
+
+def sheet(rows: Sequence[Sequence[tuple[str, np.ndarray]]], tile: int = 128) -> Image.Image:
+    """A contact sheet: rows of (caption, (H, W, 3) 8-bit picture), each enlarged to `tile` pixels without smoothing."""
+    gap, caption, font = 10, 18, ImageFont.load_default(12)
+    width = max(len(row) for row in rows) * (tile + gap) + gap
+    canvas = Image.new("RGB", (width, len(rows) * (tile + caption + gap) + gap), "white")
+    pen = ImageDraw.Draw(canvas)
+    for r, row in enumerate(rows):
+        top = gap + r * (tile + caption + gap)
+        for c, (text, picture) in enumerate(row):
+            left = gap + c * (tile + gap)
+            pen.text((left, top), text, fill="black", font=font)
+            picture = Image.fromarray(picture).resize((tile, tile), Image.Resampling.NEAREST)
+            canvas.paste(picture, (left, top + caption))
+    return canvas
+
+
+def save_png(path: str | Path, picture: Image.Image, compress_level: int = 6) -> None:
+    with atomic_write(path) as file:
+        picture.save(file, "PNG", compress_level=compress_level)

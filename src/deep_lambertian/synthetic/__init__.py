@@ -1,0 +1,1 @@
+"""Draws faces, solids, scenes and portraits of which everything is known."""

@@ -230,8 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     options = parser.parse_args(arguments)
     if options.train:
-        step, show = options.step or 1, not options.quiet
-        detector = face_training.train_detector(options.data, options.seed, step, options.workers, show)
+        step = options.step or 1
+        detector = face_training.train_detector(options.data, options.seed, step, options.workers)
         np.savez_compressed(options.train, **detector.to_arrays())  # pyright: ignore[reportArgumentType]
         return 0
 

@@ -130,7 +130,7 @@ def test_archives_and_folders_alike(folder: Path, files: dict[str, bytes], tmp_p
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
-    one, other = load_aloi(folder, size=16), load_aloi(tmp_path / "aloi.tar", size=16, progress=True)
+    one, other = load_aloi(folder, size=16), load_aloi(tmp_path / "aloi.tar", size=16)
     np.testing.assert_array_equal(one.images, other.images)
     assert one.image_names == other.image_names
     assert one.skipped == other.skipped

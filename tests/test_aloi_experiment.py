@@ -117,7 +117,7 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     patch = pytest.MonkeyPatch()
     asked: list[Any] = []
 
-    def load(path: Any, size: int, objects: Any, progress: bool = False) -> Dataset:
+    def load(path: Any, size: int, objects: Any) -> Dataset:
         asked.append((size, list(objects)))
         return solids()
 

@@ -95,7 +95,7 @@ def test_each_shape_is_compiled_once(small):
     advance, start = count()
     small.infer_many(images, iterations=7, seed=3)
     small.infer_many(images + 0.01, iterations=31, burn_in=3, anneal=4.0)
-    small.infer_many(images, progress=True)
+    small.infer_many(images)
     assert count() == (advance, start)
     small.infer_many(images, step_size=0.02)  # where a chain starts is compiled anew; the chain itself is not
     assert count() == (advance, start + 1)
@@ -109,7 +109,7 @@ def test_each_shape_of_a_single_object_is_compiled_once(small):
     before = len(traces._programs)
     small.infer(images, iterations=7, seed=3)
     small.infer(images + 0.01, iterations=31, burn_in=3, anneal=4.0)
-    small.infer(images, progress=True)
+    small.infer(images)
     assert len(traces._programs) == before
     small.infer(images, step_size=0.02)
     assert len(traces._programs) == before + 1

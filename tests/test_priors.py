@@ -12,6 +12,7 @@ from scipy.special import logsumexp
 from conftest import tiny_grbm
 from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Prior, Product, generate
 from deep_lambertian.priors.tied import Tied, tie
+from deep_lambertian.support.progress import show_progress
 
 
 def binary(count: int) -> np.ndarray:
@@ -241,7 +242,8 @@ def test_generation_is_the_same_however_it_is_cut():
     """Neither a progress bar, which cuts the run, nor further chains change a chain."""
     grbm = tiny_grbm(7, 3, 4)
     alone = generate(grbm, seed=5, steps=100, chains=1)
-    cut = generate(grbm, seed=5, steps=100, chains=3, progress=True)
+    with show_progress():
+        cut = generate(grbm, seed=5, steps=100, chains=3)
     np.testing.assert_allclose(alone.samples[0], cut.samples[0], rtol=1e-5)
     np.testing.assert_allclose(alone.mean[0], cut.mean[0], rtol=1e-4, atol=1e-5)
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from deep_lambertian.photos.reading import read_photos
     from deep_lambertian.photos.result import Result, infer_photos
     from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Product
+    from deep_lambertian.support.progress import show_progress
     from deep_lambertian.tasks.estimators import IlluminationInvariantFeatures, LambertianSubspaceClassifier
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "infer_photos",
     "load_model",
     "read_photos",
+    "show_progress",
     "train",
 ]
 
@@ -66,5 +68,6 @@ __getattr__, __dir__ = lazy_names(
         "Result": "photos.result",
         "infer_photos": "photos.result",
         "read_photos": "photos.reading",
+        "show_progress": "support.progress",
     },
 )

@@ -118,7 +118,6 @@ class DLN:
         albedo: Any = None,
         normals: Any = None,
         keep: int | Literal["all"] = 0,
-        progress: bool = False,
         quick: bool = False,
         **settings: Any,
     ) -> Posterior:
@@ -132,7 +131,7 @@ class DLN:
         `quick` takes a third off the time that compiling takes and adds half to that of each sweep: for a short chain.
         """
         request = check_request(self.shape, images, lights, mask, weights, albedo, normals)
-        return self._run([request], chains, seed, keep, progress, quick=quick, iterations=iterations, **settings)[0]
+        return self._run([request], chains, seed, keep, quick=quick, iterations=iterations, **settings)[0]
 
     def compile_ahead(self, images: int = 1, *, lights: bool = False, **settings: Any) -> Callable[[], None]:
         """Begin, in the background, to compile what `infer` needs for so many images, of known lights or not.
@@ -142,7 +141,7 @@ class DLN:
         """
         nothing = np.full((images, *self.shape), 0.5, np.float32)
         known = np.ones((images, 3), np.float32) if lights else None
-        short = {**settings, "iterations": 2, "progress": False}  # one compilation serves any number of sweeps
+        short = {**settings, "iterations": 2}  # one compilation serves any number of sweeps
 
         def run() -> None:
             with suppress(Exception):
@@ -168,7 +167,6 @@ class DLN:
         numbers: Sequence[int] | None = None,
         size: tuple[int, int] | None = None,
         devices: Sequence[Any] | None = None,
-        progress: bool = False,
         **settings: Any,
     ) -> list[Posterior]:
         """`infer` for many objects at once, each with its own number of images, shared out over the devices at hand.
@@ -194,9 +192,7 @@ class DLN:
             )
             for i, each in enumerate(images)
         ]
-        return self._run(
-            requests, chains, seed, keep, progress, numbers, size, devices, iterations=iterations, **settings
-        )
+        return self._run(requests, chains, seed, keep, numbers, size, devices, iterations=iterations, **settings)
 
     @cached_property
     def _tied(self) -> Params:
@@ -213,7 +209,6 @@ class DLN:
         chains: int | None,
         seed: int,
         keep: int | Literal["all"],
-        progress: bool,
         numbers: Sequence[int] | None = None,
         size: tuple[int, int] | None = None,
         devices: Sequence[Any] | None = None,
@@ -240,7 +235,6 @@ class DLN:
             keep_from=0 if keep == "all" else None,
             numbers=numbers,
             devices=devices,
-            progress=progress,
             quick=quick,
         )
         carry = jax.tree.map(np.asarray, carry)
@@ -263,7 +257,6 @@ class DLN:
         lights: Any = None,
         seed: int = 0,
         iterations: int = 200,
-        progress: bool = False,
         **settings: Any,
     ) -> Drawn:
         """Draw whole objects: a surface from the prior, lights from theirs unless given, images by Eq. 5 with noise.
@@ -275,7 +268,7 @@ class DLN:
         sampler = preset(self.preset).override(iterations=iterations, **settings)
         nothing = jnp.zeros((count, 1, self.params.pixels))
         data = Observation(nothing, nothing)
-        last = chain.run(self.params, data, sampler, seed=seed, progress=progress).state
+        last = chain.run(self.params, data, sampler, seed=seed).state
         albedo, normals = last.albedo[:, 0], last.normals[:, 0]
         light_key, noise_key = draws.split(draws.make_key(seed), 2)
         if lights is None:

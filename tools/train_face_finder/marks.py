@@ -80,10 +80,10 @@ class Rest:
     seen: np.ndarray
 
 
-def lay_to_rest(net: Net, crops: Sequence[Crop], seed: int = 0, copies: int = 2, progress: bool = False) -> list[Rest]:
+def lay_to_rest(net: Net, crops: Sequence[Crop], seed: int = 0, copies: int = 2) -> list[Rest]:
     """Every crop at random sizes, rotations and edges; the judge starts near it, and is knocked off at the end."""
     found = []
-    for i, (subject, crop, _) in enumerate(track(crops, "judging Yale B", progress)):
+    for i, (subject, crop, _) in enumerate(track(crops, "judging Yale B")):
         for copy in range(copies):
             rng = np.random.default_rng([seed, i, copy])
             height, turn = math.exp(rng.uniform(math.log(70), math.log(160))), math.radians(rng.uniform(-20, 20))
@@ -105,14 +105,14 @@ def lay_to_rest(net: Net, crops: Sequence[Crop], seed: int = 0, copies: int = 2,
     return found
 
 
-def fit_steps(net: Net, rests: Sequence[Rest], progress: bool = False) -> np.ndarray:
+def fit_steps(net: Net, rests: Sequence[Rest]) -> np.ndarray:
     """Ridge regressions (k, d + 1, 4) to the frame of the marks, each from where the one before has led."""
     mean = mean_marks([rest.subject for rest in rests])
     goals = [marked_frame(rest.subject, rest.frame, mean) for rest in rests]
     poses, views, steps = [rest.pose for rest in rests], [rest.seen for rest in rests], []
     for k in range(STEPS):
         if k:
-            pairs = track(list(zip(rests, poses, strict=True)), f"step {k + 1}", progress)
+            pairs = track(list(zip(rests, poses, strict=True)), f"step {k + 1}")
             views = [described(net, octaves_of(rest.photo), [pose])[:, 0] for rest, pose in pairs]
         features = np.stack(views, axis=1)
         steps.append(_ridge(features, np.array([way_to(*pair) for pair in zip(poses, goals, strict=True)])))

@@ -225,13 +225,13 @@ def make_samples(
 
 
 def make_many(
-    seed: int, count: int, faces: np.ndarray, grounds: Sequence[np.ndarray], look: Look, workers: int, progress: bool
+    seed: int, count: int, faces: np.ndarray, grounds: Sequence[np.ndarray], look: Look, workers: int
 ) -> Samples:
     """The same samples however many processes make them: each two thousand have their own seed."""
     parts = range(seed, seed + math.ceil(count / PART))
     with ProcessPoolExecutor(workers, get_context("spawn"), _remember, (faces, list(grounds), look)) as pool:
         waiting = [pool.submit(_make_part, part) for part in parts]
-        made = [part.result() for part in track(waiting, f"making inputs of {look.rows} rows", progress)]
+        made = [part.result() for part in track(waiting, f"making inputs of {look.rows} rows")]
     images, labels, ways = (np.concatenate(column) for column in zip(*made, strict=True))
     return images, labels, ways
 

@@ -31,15 +31,7 @@ def first_weights(rng: np.random.Generator, look: Look) -> list[tuple[np.ndarray
     ]
 
 
-def train(
-    samples: Samples,
-    look: Look,
-    seed: int,
-    epochs: int,
-    rate: float = 2e-3,
-    batch: int = 128,
-    progress: bool = False,
-) -> Net:
+def train(samples: Samples, look: Look, seed: int, epochs: int, rate: float = 2e-3, batch: int = 128) -> Net:
     """Adam on the log loss of "face" and the squared error of the way, its rate falling to zero along a cosine."""
     import jax
     import jax.numpy as jnp
@@ -86,7 +78,7 @@ def train(
     zeros = jax.tree.map(jnp.zeros_like, params)
     moments = (zeros, zeros)
     order = np.concatenate([rng.permutation(len(images)) for _ in range(epochs)])
-    for i in track(range(steps), "training", progress):
+    for i in track(range(steps), "training"):
         chosen = np.sort(order[i * batch : (i + 1) * batch])
         x, way, flip = images[chosen].astype(np.float32), ways[chosen], rng.random(len(chosen)) < 0.5
         x[flip], way = x[flip, :, ::-1], way * np.where(flip[:, None], MIRRORED, 1).astype(np.float32)
@@ -94,7 +86,7 @@ def train(
     return Net(tuple((np.asarray(w), np.asarray(b)) for w, b in params))
 
 
-def train_detector(data: Path, seed: int = 0, step: int = 1, workers: int = 2, progress: bool = False) -> Detector:
+def train_detector(data: Path, seed: int = 0, step: int = 1, workers: int = 2) -> Detector:
     """Everything: both nets from faces48 and backgrounds, the last steps from Yale B.
 
     The same seed gives the same inputs; the weights learnt from them can differ, as sums are rounded differently.
@@ -103,8 +95,8 @@ def train_detector(data: Path, seed: int = 0, step: int = 1, workers: int = 2, p
     faces, grounds = faces48(data), backgrounds(data)
     nets = {}
     for look, count in ((FINDER, 94_000), (JUDGE, 114_000)):
-        samples = make_many(1000 * seed, count // step, faces, grounds, look, workers, progress)
-        nets[look] = train(samples, look, seed, epochs=3, progress=progress)
+        samples = make_many(1000 * seed, count // step, faces, grounds, look, workers)
+        nets[look] = train(samples, look, seed, epochs=3)
     crops = yale_crops(data, (1, 2, 3))
-    rests = lay_to_rest(nets[JUDGE], crops[::step], seed, progress=progress)
-    return Detector(nets[FINDER], nets[JUDGE], fit_steps(nets[JUDGE], rests, progress), mean_face(crops))
+    rests = lay_to_rest(nets[JUDGE], crops[::step], seed)
+    return Detector(nets[FINDER], nets[JUDGE], fit_steps(nets[JUDGE], rests), mean_face(crops))

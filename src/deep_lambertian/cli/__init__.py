@@ -10,6 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from deep_lambertian.support.progress import show_progress
+
 COMMANDS = {
     "demo": "recover a face that the model has never seen from one image and from more, and relight it",
     "train": "learn a model from images of many objects under several lights, known or not",
@@ -65,8 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = build_parser().parse_args(arguments)
     keep_compilations()
     run: Callable[[argparse.Namespace], int | None] = options.run
+    show = sys.stderr.isatty() and not options.quiet and not getattr(options, "process_id", None)
     try:
-        return run(options) or 0
+        with show_progress(show):
+            return run(options) or 0
     except KeyboardInterrupt:
         print("dln: interrupted", file=sys.stderr)
         return INTERRUPTED

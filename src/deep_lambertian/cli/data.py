@@ -30,13 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     import json
-    import sys
 
     from deep_lambertian.data.check import check, contact_sheet, load
     from deep_lambertian.support.pictures import save_png
 
-    show = not options.quiet and sys.stderr.isatty()
-    data = load(options.kind, options.path, options.size, options.seed, progress=show)
+    data = load(options.kind, options.path, options.size, options.seed)
     report = check(data)
     save_png(options.sheet, contact_sheet(data))
     if options.json:

@@ -32,13 +32,12 @@ def run(options: argparse.Namespace) -> None:
     from deep_lambertian.support.pictures import save_png
 
     options.out.mkdir(parents=True, exist_ok=True)
-    show = not options.quiet and sys.stderr.isatty()
 
     def say(text: str) -> None:
         if not options.quiet:
             print(text, file=sys.stderr, flush=True)
 
-    found = demonstrate(options.out, options.seed, options.iterations, show, say)
+    found = demonstrate(options.out, options.seed, options.iterations, say)
     save_png(options.out / "faces.png", picture(found))
     save_picture(options.out / "portrait.png", to_bytes(found.portrait.photo, True))
     save_files(options.out / "portrait", found.result, "A portrait, found and relit")

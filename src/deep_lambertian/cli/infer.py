@@ -88,7 +88,6 @@ def _photos(options: argparse.Namespace) -> int:
         "chains": options.chains,
         "seed": options.seed,
         "keep": options.samples,
-        "progress": not options.quiet and sys.stderr.isatty(),
         "quick": is_short(options.iterations),
     }
     compiled = model.compile_ahead(len(pictures), lights=lights is not None, **settings)
@@ -175,7 +174,6 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
         iterations=options.iterations,
         srgb=not options.linear,
         restart=options.restart,
-        progress=first and not options.quiet and sys.stderr.isatty(),
         on_object=on_object,
     )
     if first:

@@ -42,9 +42,8 @@ def run(options: argparse.Namespace) -> int:
     from deep_lambertian.model import load_model
     from deep_lambertian.tasks.people import learn_people, recognise_photos, score, write_answers
 
-    show = not options.quiet and sys.stderr.isatty()
     model = load_model(options.model)
-    common = {"align": not options.no_align, "srgb": not options.linear, "progress": show}
+    common = {"align": not options.no_align, "srgb": not options.linear}
     gallery = learn_people(
         model, options.gallery, seed=options.seed, chains=options.chains, iterations=options.iterations, **common
     )

@@ -44,13 +44,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     import sys
 
-    show = sys.stderr.isatty() and not options.quiet
-
     def say(what: str) -> None:
         if not options.quiet:
             print(what, file=sys.stderr, flush=True)
 
-    results, page = (_yaleb if options.experiment == "yaleb" else _aloi)(options, show, say)
+    results, page = (_yaleb if options.experiment == "yaleb" else _aloi)(options, say)
     if options.json is not None:
         from deep_lambertian.report.experiment import write_json
 
@@ -58,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
     print(f"report: {page}")
 
 
-def _yaleb(options: argparse.Namespace, show: bool, say: Any) -> tuple[dict[str, Any], Path]:
+def _yaleb(options: argparse.Namespace, say: Any) -> tuple[dict[str, Any], Path]:
     from deep_lambertian.cli.train import settings_of
     from deep_lambertian.experiments.yaleb import PARTS, Options, reproduce
     from deep_lambertian.report.yaleb import draw
@@ -79,11 +77,11 @@ def _yaleb(options: argparse.Namespace, show: bool, say: Any) -> tuple[dict[str,
         chains=options.chains,
         most=options.most,
     )
-    found = reproduce(options.path, options.out, chosen, restart=options.restart, show=show, say=say)
-    return found.results, draw(found, options.out, show=show, say=say)
+    found = reproduce(options.path, options.out, chosen, restart=options.restart, say=say)
+    return found.results, draw(found, options.out, say=say)
 
 
-def _aloi(options: argparse.Namespace, show: bool, say: Any) -> tuple[dict[str, Any], Path]:
+def _aloi(options: argparse.Namespace, say: Any) -> tuple[dict[str, Any], Path]:
     from deep_lambertian.experiments.aloi import reproduce
 
     return reproduce(
@@ -94,6 +92,5 @@ def _aloi(options: argparse.Namespace, show: bool, say: Any) -> tuple[dict[str, 
         seed=options.seed,
         quick=options.quick,
         restart=options.restart,
-        show=show,
         say=say,
     )

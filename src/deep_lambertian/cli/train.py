@@ -55,13 +55,12 @@ def run(options: argparse.Namespace) -> None:
     distributed.initialise(options.coordinator, options.processes, options.process_id)
     first = distributed.is_first()
     talk = first and not options.quiet
-    show = talk and sys.stderr.isatty()
-    data = _data(options, show)
+    data = _data(options)
     faces = None
     if options.faces is not None:
         from deep_lambertian.data import load_faces
 
-        faces = load_faces(options.faces, size=data.shape[0], progress=show)
+        faces = load_faces(options.faces, size=data.shape[0])
     from deep_lambertian.learning.train import train
 
     def on_step(monitors: dict[str, Any]) -> None:
@@ -74,7 +73,6 @@ def run(options: argparse.Namespace) -> None:
         faces=faces,
         out=options.out,
         restart=options.restart,
-        progress=show,
         tensorboard=options.tensorboard,
         on_step=on_step,
     )
@@ -131,11 +129,11 @@ def _value(text: str) -> Any:
         return text
 
 
-def _data(options: argparse.Namespace, show: bool) -> Any:
+def _data(options: argparse.Namespace) -> Any:
     from deep_lambertian.data import split_aloi
     from deep_lambertian.data.check import load
 
-    data = load(options.kind, options.path, options.size, options.seed, progress=show)
+    data = load(options.kind, options.path, options.size, options.seed)
     if options.kind == "aloi":  # the paper's: ten images of an object are for training, five for testing
         data, _ = split_aloi(data)
     if options.objects is None:

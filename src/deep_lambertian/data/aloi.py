@@ -26,11 +26,7 @@ View = tuple[int, int]  # light and camera
 
 
 def load_aloi(
-    path: str | Path,
-    size: int = 48,
-    objects: Sequence[int] | None = None,
-    masks: str | Path | None = None,
-    progress: bool = False,
+    path: str | Path, size: int = 48, objects: Sequence[int] | None = None, masks: str | Path | None = None
 ) -> Dataset:
     """The objects found at `path`, a folder or an archive, or those numbered: 15 images each, lights 1–5 × 3 cameras.
 
@@ -58,7 +54,7 @@ def load_aloi(
         order = sorted(found) if objects is None else list(objects)
         _check_found(source, found, order)
         given = None if masks is None else _given_masks(masks, order)
-        for number in track(order, "reading ALOI", progress):
+        for number in track(order, "reading ALOI"):
             images, bad = _photographs(source, found[number])
             skipped += bad
             views = sorted(view for view in images if view[0] in LIGHTS)

@@ -116,7 +116,7 @@ def _short(name: str) -> str:
     return name.rpartition("/")[2][-11:]
 
 
-def load(kind: str, path: str | Path | None, size: int | None, seed: int = 0, progress: bool = False) -> Dataset:
+def load(kind: str, path: str | Path | None, size: int | None, seed: int = 0) -> Dataset:
     """Any kind of data by its name, as the command line has it."""
     from deep_lambertian import data
 
@@ -130,4 +130,4 @@ def load(kind: str, path: str | Path | None, size: int | None, seed: int = 0, pr
         raise ValueError(f"unknown kind {kind!r}; expected one of {sorted(KINDS)}")
     if path is None:
         raise ValueError(f"{kind}: expected the path of a folder or an archive, got none")
-    return getattr(data, f"load_{kind}")(path, progress=progress, **sized)
+    return getattr(data, f"load_{kind}")(path, **sized)

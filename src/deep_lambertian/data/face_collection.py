@@ -17,9 +17,7 @@ from deep_lambertian.support.progress import track
 ALBEDO_MEAN, ALBEDO_STD = 0.5, 0.15  # of faces whose mean albedo is taken to be a half
 
 
-def load_faces(
-    source: Any, size: int | tuple[int, int] = 24, *, normalise: bool = True, srgb: bool = False, progress: bool = False
-) -> Dataset:
+def load_faces(source: Any, size: int | tuple[int, int] = 24, *, normalise: bool = True, srgb: bool = False) -> Dataset:
     """Faces from an `.npz` (its array `images`), a folder or an archive of images, or an array (n, H, W[, 3]).
 
     Arrays such as scikit-learn's `fetch_lfw_people().images` and `fetch_olivetti_faces().images` are taken as they are.
@@ -29,12 +27,12 @@ def load_faces(
     shape = (size, size) if isinstance(size, int) else size
     skipped: list[Skipped] = []
     if isinstance(source, np.ndarray):
-        path, names, images = "an array", *_from_array(source, shape, "array", progress)
+        path, names, images = "an array", *_from_array(source, shape, "array")
     elif str(source).endswith((".npz", ".npy")):
-        path, names, images = str(source), *_from_array(_read_array(Path(source)), shape, Path(source).stem, progress)
+        path, names, images = str(source), *_from_array(_read_array(Path(source)), shape, Path(source).stem)
     else:
         path = str(source)
-        names, images = _from_files(source, shape, srgb, skipped, progress)
+        names, images = _from_files(source, shape, srgb, skipped)
     if normalise:
         spread = images.std(axis=(1, 2))
         flat = spread < 1e-3
@@ -77,13 +75,13 @@ def _read_array(path: Path) -> np.ndarray:
         raise ValueError(f"{path}: cannot be read as faces ({error or type(error).__name__})") from error
 
 
-def _from_array(array: np.ndarray, shape: tuple[int, int], stem: str, progress: bool) -> tuple[list[str], np.ndarray]:
+def _from_array(array: np.ndarray, shape: tuple[int, int], stem: str) -> tuple[list[str], np.ndarray]:
     kind = array.dtype.kind
     if array.ndim not in (3, 4) or 0 in array.shape or kind not in "fiu" or (array.ndim == 4 and array.shape[3] != 3):
         raise ValueError(f"expected faces as numbers of shape (n, height, width[, 3]), got {array.dtype} {array.shape}")
     scale = 1.0 if kind == "f" else float(np.iinfo(str(array.dtype)).max)
     images = np.empty((len(array), *shape), np.float32)
-    for i in track(range(len(array)), "resizing faces", progress):
+    for i in track(range(len(array)), "resizing faces"):
         face = np.asarray(array[i], np.float32) / scale
         images[i] = resize(face @ LUMINANCE if face.ndim == 3 else face, shape)
     if not np.isfinite(images).all():
@@ -93,12 +91,10 @@ def _from_array(array: np.ndarray, shape: tuple[int, int], stem: str, progress: 
     return [f"{stem}{i:06}" for i in range(len(images))], images
 
 
-def _from_files(
-    path: Any, shape: tuple[int, int], srgb: bool, skipped: list[Skipped], progress: bool
-) -> tuple[list[str], np.ndarray]:
+def _from_files(path: Any, shape: tuple[int, int], srgb: bool, skipped: list[Skipped]) -> tuple[list[str], np.ndarray]:
     names, images = [], []
     with open_source(path) as source:
-        for name in track(source.names, "reading faces", progress):
+        for name in track(source.names, "reading faces"):
             if not is_image_name(name):
                 skipped.append(Skipped(name, "not an image by its name"))
                 continue

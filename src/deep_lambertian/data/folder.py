@@ -87,12 +87,7 @@ def folder_objects(path: str | Path) -> list[str]:
 
 
 def load_folder(
-    path: str | Path,
-    size: int | tuple[int, int] = 48,
-    *,
-    objects: Sequence[str] | None = None,
-    srgb: bool = True,
-    progress: bool = False,
+    path: str | Path, size: int | tuple[int, int] = 48, *, objects: Sequence[str] | None = None, srgb: bool = True
 ) -> Dataset:
     """All objects of a folder or archive, or those named; images at the top, beside no folders, are one object.
 
@@ -103,7 +98,7 @@ def load_folder(
     found, masks, lights, skipped = [], [], [], []
     with ObjectFolder(path) as source:
         skipped += [Skipped(name, "folder cannot be read") for name in source.unreadable]
-        for name in track(list(source.entries) if objects is None else objects, "reading objects", progress):
+        for name in track(list(source.entries) if objects is None else objects, "reading objects"):
             read = source.read(name, shape, srgb, skipped)
             if read is not None:
                 _, images, mask, directions = read

@@ -42,7 +42,6 @@ def load_yaleb(
     size: int | tuple[int, int] = 24,
     subjects: Sequence[str | int] | None = None,
     subsets: Sequence[int] = (1, 2, 3, 4),
-    progress: bool = False,
 ) -> Dataset:
     """The cropped images of all subjects found at `path`, a folder or an archive, or of those named or numbered.
 
@@ -58,7 +57,7 @@ def load_yaleb(
     found: dict[str, list[tuple[str, np.ndarray, np.ndarray, int]]] = {}
     skipped: list[Skipped] = []
     with open_source(path) as source:
-        for name in track(source.names, "reading Yale B", progress):
+        for name in track(source.names, "reading Yale B"):
             file = PurePosixPath(name).name
             match = NAME.fullmatch(file)
             if match is None:

@@ -126,7 +126,6 @@ def reproduce(
     seed: int = 0,
     quick: bool = False,
     restart: bool = False,
-    show: bool = False,
     say: Say = print,
 ) -> tuple[dict[str, Any], Path]:
     """Train on ten images of each of 50 objects, infer from one of the other five, predict the rest, and draw.
@@ -139,10 +138,10 @@ def reproduce(
     config = config_of(seed, quick)
     say("reading images")
     numbers = range(1, (QUICK_OBJECTS if quick else OBJECTS) + 1)
-    data = load_aloi(path, size if given is None else _square(given), numbers, progress=show)
+    data = load_aloi(path, size if given is None else _square(given), numbers)
     learned, held_out = split_aloi(data)
     cache = Cache(out, _description(data, given, config, quick), restart)
-    dln = given or _trained(learned, config, out / "training", cache, restart, show, say)
+    dln = given or _trained(learned, config, out / "training", cache, restart, say)
     views = Views.of(learned, held_out)
     sampler = {"iterations": 20} if quick else {}
     surfaces = {}
@@ -153,7 +152,7 @@ def reproduce(
         count = sum(len(each) for each in images)
         say(f"{name}: surfaces of {len(views)} objects from {count} images")
         masks = [each.mask for each in views]
-        surfaces[name] = infer_all(dln, images, masks, cache, name, seed=seed, progress=show, **sampler)
+        surfaces[name] = infer_all(dln, images, masks, cache, name, seed=seed, **sampler)
     say("predicting the other held-out images")
     rows = [
         prediction_errors(each, {name: found["scaled"][i] for name, found in surfaces.items()})
@@ -195,7 +194,6 @@ def infer_all(
     name: str,
     *,
     seed: int,
-    progress: bool = False,
     **settings: Any,
 ) -> dict[str, np.ndarray]:
     """Scaled and unit normals (S, V, 3) and albedo (S, V) of S objects, in batches of one shape that are kept."""
@@ -207,7 +205,7 @@ def infer_all(
         def infer(batch: slice = batch) -> dict[str, np.ndarray]:
             numbers = range(batch.start, batch.stop)
             posts = model.infer_many(
-                images[batch], mask=masks[batch], seed=seed, numbers=numbers, size=size, progress=progress, **settings
+                images[batch], mask=masks[batch], seed=seed, numbers=numbers, size=size, **settings
             )
             return {
                 "scaled": np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]),
@@ -219,7 +217,7 @@ def infer_all(
     return {what: np.concatenate([part[what] for part in parts]) for what in parts[0]}
 
 
-def _trained(learned: Dataset, config: Config, out: Path, cache: Cache, restart: bool, show: bool, say: Say) -> DLN:
+def _trained(learned: Dataset, config: Config, out: Path, cache: Cache, restart: bool, say: Say) -> DLN:
     """The model of this run. That it was finished is a stage of its own: a model file alone may be an older run's."""
     made: list[DLN] = []
 
@@ -230,7 +228,7 @@ def _trained(learned: Dataset, config: Config, out: Path, cache: Cache, restart:
             seconds = sum(value for name, value in monitors.items() if name.startswith("seconds"))
             say(f"  EM {monitors['iteration']}: noise {monitors['noise']:.4f}, {seconds:.0f} s")
 
-        return train(learned, config, out=out, restart=restart, progress=show, on_step=told)
+        return train(learned, config, out=out, restart=restart, on_step=told)
 
     def make() -> dict[str, Any]:
         made.append(learn())

@@ -58,29 +58,22 @@ class Demonstration:
 
 
 def demonstrate(
-    out: Path, seed: int = 0, iterations: int | None = None, progress: bool = False, say: Callable[[str], None] = print
+    out: Path, seed: int = 0, iterations: int | None = None, say: Callable[[str], None] = print
 ) -> Demonstration:
     """Train, infer, relight and recognise; the trained model is left in `out`."""
     people = draw_faces(LEARNERS + STRANGERS, IMAGES, SIZE, seed, noise=NOISE)
     learners, strangers = _part(people, slice(None, LEARNERS)), _part(people, slice(LEARNERS, None))
     say(f"learning from {LEARNERS} synthetic people, {IMAGES} images each, their lights unknown")
-    model = train(as_dataset(learners, "faces", seed), Config.of_preset("best").override(seed=seed), progress=progress)
+    model = train(as_dataset(learners, "faces", seed), Config.of_preset("best").override(seed=seed))
     model.save(out / "model.safetensors")
     say(f"one image of each of {STRANGERS} strangers: their surfaces, their other images, who is who")
-    posts = model.infer_many(
-        list(strangers.images[:, 0]), seed=seed, chains=2, iterations=iterations or 200, progress=progress
-    )
+    posts = model.infer_many(list(strangers.images[:, 0]), seed=seed, chains=2, iterations=iterations or 200)
     average = mean_normals(learners.albedo[..., None] * learners.normals)
     figures = judge(model, posts, strangers, average)
     say(f"a photo in colour: find the face, and infer it by the bundled model {BUNDLED}")
     portrait = draw_portrait(seed)
     result = infer_photos(
-        load_model(BUNDLED),
-        [("portrait.png", portrait.photo)],
-        seed=seed,
-        iterations=iterations,
-        keep=5,
-        progress=progress,
+        load_model(BUNDLED), [("portrait.png", portrait.photo)], seed=seed, iterations=iterations, keep=5
     )
     return Demonstration(figures, strangers, posts, portrait, result)
 

@@ -20,7 +20,7 @@ Key = tuple[int, tuple[int, ...]]  # a person, and which of its gallery images
 
 
 def infer_sets(
-    model: DLN, test: Test, sets: list[Key], cache: Cache, name: str, seed: int, progress: bool, **settings: Any
+    model: DLN, test: Test, sets: list[Key], cache: Cache, name: str, seed: int, **settings: Any
 ) -> dict[Key, dict[str, np.ndarray]]:
     """Scaled normals, unit normals (V, 3) and albedo (V,) for every set of images, in batches that are kept.
 
@@ -38,9 +38,7 @@ def infer_sets(
 
             def infer(batch: Any = batch, numbers: Any = numbers, size: Any = size, chains: int = chains) -> Any:
                 images = [test.images[person][list(chosen)].reshape(-1, *test.shape) for person, chosen in batch]
-                posts = model.infer_many(
-                    images, seed=seed, numbers=numbers, size=size, chains=chains, progress=progress, **settings
-                )
+                posts = model.infer_many(images, seed=seed, numbers=numbers, size=size, chains=chains, **settings)
                 return {
                     "scaled": np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]),
                     "normals": np.stack([post.normals.reshape(-1, 3) for post in posts]),

@@ -117,14 +117,12 @@ def check_subsets(data: Dataset, allow_missing: bool) -> None:
         )
 
 
-def reproduce(
-    path: str | Path, out: str | Path, options: Options, *, restart: bool = False, show: bool = False, say: Say = print
-) -> Run:
+def reproduce(path: str | Path, out: str | Path, options: Options, *, restart: bool = False, say: Say = print) -> Run:
     """Train, infer, relight and recognise; the figures are in `results`."""
     model = None if options.model is None else load_model(options.model)
     size = options.size if model is None else model.shape
     say("reading images")
-    data = load_yaleb(path, size, progress=show)
+    data = load_yaleb(path, size)
     learners, held_out, lacking = subjects(data, options.protocol, options.allow_missing)
     check_subsets(learners, options.allow_missing)
     check_subsets(held_out, options.allow_missing)
@@ -140,7 +138,7 @@ def reproduce(
         trials = [trial for trial in trials if trial.k in COUNTS]
     references, train_references = reference_surfaces(held_out), reference_surfaces(learners)
     average = mean_normals(train_references)
-    models = _models(learners, options, Path(out), model, restart, show, say)
+    models = _models(learners, options, Path(out), model, restart, say)
     sets = test.shown(trials)
     variants = []
     for name, each in models.items():
@@ -148,7 +146,7 @@ def reproduce(
         say(f"{name}: surfaces from {len(needed)} sets of images")
         chains = {"chains": options.chains} if options.chains else {}
         quick = {"iterations": 40} if options.quick else {}
-        found = infer_sets(each, test, needed, cache, name, options.seed, show, **chains, **quick)
+        found = infer_sets(each, test, needed, cache, name, options.seed, **chains, **quick)
         variants.append(Variant(name, each, found))
     results: dict[str, Any] = {
         "protocol": options.protocol,
@@ -192,7 +190,7 @@ def configs(options: Options) -> dict[str, Config]:
 
 
 def _models(
-    learners: Dataset, options: Options, out: Path, model: DLN | None, restart: bool, show: bool, say: Say
+    learners: Dataset, options: Options, out: Path, model: DLN | None, restart: bool, say: Say
 ) -> dict[str, DLN]:
     if model is not None:
         seen = set(model.info.get("objects", [])) & set(PROTOCOLS[options.protocol][1])
@@ -204,9 +202,9 @@ def _models(
         say(f"{name}: training on {len(learners)} subjects")
         faces = None
         if options.faces is not None and config.start == "random" and config.prior == "separate":
-            faces = load_faces(options.faces, size=learners.shape[0], progress=show)
+            faces = load_faces(options.faces, size=learners.shape[0])
         folder = out / f"training-{name}"
-        found[name] = train(learners, config, faces=faces, out=folder, restart=restart, progress=show)
+        found[name] = train(learners, config, faces=faces, out=folder, restart=restart)
     return found
 
 

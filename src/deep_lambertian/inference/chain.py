@@ -232,7 +232,6 @@ def run(
     keep_from: int | None = None,
     numbers: Sequence[int] | None = None,
     devices: Sequence[Any] | None = None,
-    progress: bool = False,
     quick: bool = False,
 ) -> Carry:
     """Run `chains` chains for each of S objects: `data` and `given` have a leading axis S, the answer (S, C).
@@ -273,7 +272,7 @@ def run(
         example = (params, data, keys, Carry(start.shapes, *nothing), schedule, (0, 1))
         advance = traces.program(_advance_all, *example, donated=3, quick=quick, **then)
     carry = Carry(start(params, data, given), *nothing)
-    for begin, stop in chunks(sampler.iterations, "sampling", progress):
+    for begin, stop in chunks(sampler.iterations, "sampling"):
         for piece in range(begin, stop, PIECE):
             bounds = piece, min(piece + PIECE, stop)
             carry = advance(params, data, keys, carry, schedule, bounds)

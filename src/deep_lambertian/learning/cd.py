@@ -273,7 +273,6 @@ def fit(
     *,
     held_out: Any = None,
     weights: Any = None,
-    progress: bool = False,
 ) -> tuple[RBM, list[dict[str, float]]]:
     """Learn from data (N, V), and return the RBM and the monitors before the first and after each epoch.
 
@@ -285,7 +284,7 @@ def fit(
     state = start(rbm, data, config, draws.make_key(0) if key is None else key, weights)
     state, monitors = look(state, data, config, held_out)
     history = [read(monitors)]
-    for _ in track(range(config.epochs), "contrastive divergence", progress):
+    for _ in track(range(config.epochs), "contrastive divergence"):
         state, monitors = epoch(state, data, config, held_out=held_out, weights=weights)
         history.append(read(monitors))
         if finished(state, config):

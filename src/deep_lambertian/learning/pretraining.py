@@ -42,7 +42,6 @@ def learn_net(
     resume: Stage | None = None,
     after_epoch: Callable[[Stage, dict[str, float]], None] | None = None,
     what: str = "",
-    progress: bool = False,
 ) -> tuple[tuple[Any, ...], list[dict[str, float]]]:
     """Learn a net, lowest layer first, from rows (N, V): on from these `layers`, or anew with these `sizes`.
 
@@ -61,7 +60,7 @@ def learn_net(
             state = start_layer(seen, config, seed, depth, below, layers[depth] if layers else sizes[depth])
         number = below + depth + 1
         label = f"{what}layer {number}"
-        for _ in track(range(int(state.epoch), config.epochs), label, progress):
+        for _ in track(range(int(state.epoch), config.epochs), label):
             if cd.finished(state, config):
                 break
             state, monitors = cd.epoch(state, seen, config, held_out=unseen)

@@ -58,7 +58,6 @@ def train(
     faces: Any = None,
     out: str | Path | None = None,
     restart: bool = False,
-    progress: bool = False,
     tensorboard: bool = False,
     on_step: Callable[[Monitors], None] | None = None,
 ) -> DLN:
@@ -86,10 +85,10 @@ def train(
         if found is not None and found[1]["phase"] == "em":
             point = _point(*found)
         else:
-            albedo = _pretrain(photos, config, run, found, record, progress) if photos is not None else None
+            albedo = _pretrain(photos, config, run, found, record) if photos is not None else None
             point = start_point(task, config, albedo)
         left = range(point.iteration, config.iterations)
-        for _ in track(left, "EM", progress and distributed.is_first()):
+        for _ in track(left, "EM"):
             if point.converged:
                 break
             point, monitors, dreams = iterate(point, task, config)
@@ -104,9 +103,7 @@ def train(
 # ---- Step 1: the albedo prior, from faces
 
 
-def _pretrain(
-    rows: np.ndarray, config: Config, run: Run, found: Any, record: Callable[[Monitors], None], progress: bool
-) -> DBN:
+def _pretrain(rows: np.ndarray, config: Config, run: Run, found: Any, record: Callable[[Monitors], None]) -> DBN:
     """Learn the albedo net from unlabelled faces, with a checkpoint after every epoch."""
     order = np.random.default_rng(seed_of(config.seed, "faces")).permutation(len(rows))
     held_out = max(1, min(len(rows) // 10, 1000))
@@ -141,7 +138,6 @@ def _pretrain(
         resume=resume,
         after_epoch=after_epoch,
         what="faces, ",
-        progress=progress and distributed.is_first(),
     )
     return as_net(layers, config)
 

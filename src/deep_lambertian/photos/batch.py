@@ -95,7 +95,6 @@ def infer_folder(
     srgb: bool = True,
     keep: int = 0,
     restart: bool = False,
-    progress: bool = False,
     on_object: Callable[[Outcome], None] | None = None,
     **settings: Any,
 ) -> BatchResult:
@@ -122,7 +121,7 @@ def infer_folder(
 
         def work() -> dict[str, str]:
             common = {"chains": chains, "seed": seed, "keep": keep, "iterations": iterations, **settings}
-            return _work(model, source, out, mine, srgb, common, progress, on_object)
+            return _work(model, source, out, mine, srgb, common, on_object)
 
         failed = {name: reason for part in distributed.collect(_unreadable(source)) for name, reason in part.items()}
         tried = distributed.collect(distributed.together(work))
@@ -283,7 +282,6 @@ def _work(
     batches: list[Batch],
     srgb: bool,
     settings: dict[str, Any],
-    progress: bool,
     on_object: Callable[[Outcome], None] | None,
 ) -> dict[str, str]:
     """Read, infer, write and forget one batch after the other; the reasons of the objects that failed."""
@@ -296,7 +294,7 @@ def _work(
         if on_object is not None:
             on_object(Outcome(name, reason))
 
-    for each in track(batches, "inferring, in batches", progress):
+    for each in track(batches, "inferring, in batches"):
         photos = []
         for name in each.names:
             try:

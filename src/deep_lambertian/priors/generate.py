@@ -24,13 +24,7 @@ class Generated:
 
 
 def generate(
-    prior: Prior,
-    seed: int = 0,
-    steps: int = 50_000,
-    chains: int = 16,
-    burn_in: int | None = None,
-    thin: int = 10,
-    progress: bool = False,
+    prior: Prior, seed: int = 0, steps: int = 50_000, chains: int = 16, burn_in: int | None = None, thin: int = 10
 ) -> Generated:
     """Run `chains` alternating Gibbs chains in parallel for `steps` iterations.
 
@@ -43,7 +37,7 @@ def generate(
     keys = jax.vmap(partial(draws.fold_in, draws.make_key(seed)))(jnp.arange(chains))
     state = jax.vmap(lambda key: prior.chain_start(draws.fold_in(key, 0)))(keys)
     carry = state, Moments.zeros((chains, prior.size))
-    for start, stop in chunks(steps, "sampling the prior", progress):
+    for start, stop in chunks(steps, "sampling the prior"):
         carry = _advance(prior, keys, carry, start, stop, burn_in, thin)
     state, moments = carry
     samples = jax.vmap(lambda key, s: prior.chain_visible(draws.fold_in(key, 1), s))(keys, state)

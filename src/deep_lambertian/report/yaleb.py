@@ -17,7 +17,7 @@ WIDE_STEPS = 2_000  # of a prior without layers above: each of its iterations pa
 SAMPLES, PEOPLE, SWEEPS = 10, 5, 50
 
 
-def draw(run: Run, out: Path, *, show: bool = False, say: Callable[[str], None] = print) -> Path:
+def draw(run: Run, out: Path, *, say: Callable[[str], None] = print) -> Path:
     """Write every picture and table that the run's parts ask for, and the page that shows them."""
     sections: list[Any] = []
     parts, options = run.options.parts, run.options
@@ -25,7 +25,7 @@ def draw(run: Run, out: Path, *, show: bool = False, say: Callable[[str], None] 
         for variant in run.variants:
             say(f"{variant.name}: samples of the prior")
             picture = out / f"figure4-{variant.name}.png"
-            steps = _samples(run, variant, picture, show)
+            steps = _samples(run, variant, picture)
             sections.append(
                 (
                     f"Figure 4: samples of the prior, {figures.name_of(variant.name)}",
@@ -90,13 +90,13 @@ def draw(run: Run, out: Path, *, show: bool = False, say: Callable[[str], None] 
     return page
 
 
-def _samples(run: Run, variant: Variant, path: Path, show: bool) -> int:
+def _samples(run: Run, variant: Variant, path: Path) -> int:
     prior, (height, width) = variant.model.params.prior, variant.model.shape
     alone = isinstance(prior, Product)
     sampled = prior.albedo if alone else prior
     steps = SAMPLE_STEPS if isinstance(sampled, DBN) else WIDE_STEPS
     steps = 200 if run.options.quick else steps
-    drawn = generate(sampled, seed=run.options.seed, steps=steps, chains=SAMPLES, progress=show).samples
+    drawn = generate(sampled, seed=run.options.seed, steps=steps, chains=SAMPLES).samples
     albedo = drawn[:, : height * width]
     taught = np.linalg.norm(run.train_references, axis=-1).reshape(len(run.train), -1)
     similar = _standard(albedo) @ _standard(taught).T / albedo.shape[1]

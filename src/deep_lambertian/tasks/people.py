@@ -72,13 +72,12 @@ def learn_people(
     align: bool = True,
     srgb: bool = True,
     seed: int = 0,
-    progress: bool = False,
     **settings: Any,
 ) -> Gallery:
     """Infer the surface of every person of a folder or archive."""
     names, crops, problems = [], [], []
     with open_source(path) as source:
-        for name, files in track(list(_people(source).items()), "reading the gallery", progress):
+        for name, files in track(list(_people(source).items()), "reading the gallery"):
             found = [_crop(model, source, file, align, srgb) for file in files]
             problems += [each for each in found if isinstance(each, str)]
             usable = [each for each in found if not isinstance(each, str)]
@@ -90,24 +89,18 @@ def learn_people(
             f"{path}: expected at least two people with a usable photo, got {len(names)}"
             + (f" ({'; '.join(problems[:3])})" if problems else "")
         )
-    posts = model.infer_many(crops, seed=seed, progress=progress, **settings)
+    posts = model.infer_many(crops, seed=seed, **settings)
     return Gallery(model, names, np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]), problems)
 
 
 def recognise_photos(
-    gallery: Gallery,
-    path: str | Path,
-    *,
-    rule: Rule = "shadow",
-    align: bool = True,
-    srgb: bool = True,
-    progress: bool = False,
+    gallery: Gallery, path: str | Path, *, rule: Rule = "shadow", align: bool = True, srgb: bool = True
 ) -> list[Answer]:
     """Who is on each photo of a folder or archive."""
     found = []
     with open_source(path) as source:
         files = sorted((file for files in _people(source).values() for file in files), key=natural)
-        for name in track(files, "recognising", progress):
+        for name in track(files, "recognising"):
             truth = name.rpartition("/")[0]
             crop = _crop(gallery.model, source, name, align, srgb)
             if isinstance(crop, str):

@@ -14,11 +14,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from deep_lambertian.inference.conditionals import TRIANGLE, NormalsQuadratic
 
 from benchmarks.timing import exponent, interleaved
 from deep_lambertian.energy import Observation
 from deep_lambertian.inference import chain
-from deep_lambertian.inference.conditionals import TRIANGLE, NormalsQuadratic
 from deep_lambertian.inference.hmc import hmc
 from deep_lambertian.inference.sampler import PRESETS, Sampler
 from deep_lambertian.model import DLN

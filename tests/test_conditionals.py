@@ -4,8 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from deep_lambertian.energy import Observation, joint_energy
 from deep_lambertian.inference.conditionals import (
     TRIANGLE,
     albedo_conditional,
@@ -15,6 +13,8 @@ from deep_lambertian.inference.conditionals import (
     solve_lower,
     solve_lower_t,
 )
+
+from deep_lambertian.energy import Observation, joint_energy
 from deep_lambertian.inference.hmc import potential
 from deep_lambertian.surface import log_likelihood, pack, render, scale_normals, shading, unpack
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from arviz_stats.base.array import array_stats
-
 from deep_lambertian.inference.convergence import ess, rhat
 
 

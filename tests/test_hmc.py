@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from arviz_stats.base.array import array_stats
-
 from deep_lambertian.inference.conditionals import TRIANGLE, NormalsQuadratic
+
 from deep_lambertian.inference.hmc import hamiltonian, hmc, potential, rescale, trajectory
 from deep_lambertian.support import draws
 

@@ -1,4 +1,13 @@
-"""The parameters of a DLN and its joint energy (Sec. 3.1, Eq. 3–8)."""
+r"""The parameters of a DLN and its joint energy (Sec. 3.1, Eq. 3 to 8).
+
+$$E_{DLN} = \frac12 \sum_{pi} w_{ip}\frac{(v_{ip} - a_i\, \mathbf n_i^\top\boldsymbol\ell_p)^2}{\sigma_{v_i}^2}
+  + \frac12 \sum_p (\boldsymbol\ell_p - \boldsymbol\mu_\ell)^\top \boldsymbol\Lambda
+    (\boldsymbol\ell_p - \boldsymbol\mu_\ell)
+  + \frac\eta2 \sum_i (\mathbf n_i^\top \mathbf n_i - 1)^2 + E_{\mathrm{prior}}(\mathbf x, \mathbf h) \qquad (6)$$
+
+with x = [a, vec(N)]. In the paper the prior is the sum of two Gaussian RBMs' energies (Eq. 7 and 8), over a and N; here
+it is any `Prior`, and every pixel of every image counts by a weight w in [0, 1], which is 1 in the paper.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,25 +15,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
-from deep_lambertian.priors.contract import check_array
-from deep_lambertian.surface import data_energy, pack, render
+from deep_lambertian.priors.contract import Prior, check_array
+from deep_lambertian.surface import Leaf, Surface, data_energy, render
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Params:
-    r"""What a DLN of V pixels has learned.
-
-    `prior` is ONE prior over the surface x = [a, vec(N)]: a `Product` of two as in the paper, or one whose hidden
-    layer is shared. `noise_var` σ_v² (V,), `light_mean` μ_ℓ (3,), `light_precision` Λ (3, 3), `norm_stiffness` η ().
+    """What a DLN of V pixels has learned. `prior` is ONE prior over the surface: a `Product` of two as in the paper, or
+    one whose hidden layer is shared.
     """
 
-    prior: Any
-    noise_var: jax.Array
-    light_mean: jax.Array
-    light_precision: jax.Array
-    norm_stiffness: jax.Array
+    prior: Prior
+    noise_var: Leaf  # σ_v² (V,)
+    light_mean: Leaf  # μ_ℓ (3,)
+    light_precision: Leaf  # Λ (3, 3)
+    norm_stiffness: Leaf  # η ()
 
     @property
     def pixels(self) -> int:
@@ -54,35 +62,30 @@ class Params:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Observation:
-    """P images of one object and how much each of their pixels counts: `images`, `weights`, both (P, V)."""
+    """P images of one object and how much each of their pixels counts."""
 
-    images: jax.Array
-    weights: jax.Array
+    images: Leaf  # (P, V)
+    weights: Leaf  # (P, V)
 
 
-def norm_energy(normals: jax.Array, norm_stiffness: jax.Array) -> jax.Array:
+def norm_energy(normals: Float[Array, "3 V"], norm_stiffness: Float[Array, ""]) -> Float[Array, ""]:
     """η/2 Σ_i (n_iᵀn_i − 1)², the soft constraint of Eq. 6."""
     return 0.5 * norm_stiffness * jnp.sum((jnp.sum(normals**2, axis=0) - 1) ** 2)
 
 
-def light_energy(params: Params, lights: jax.Array) -> jax.Array:
+def light_energy(params: Params, lights: Float[Array, "P 3"]) -> Float[Array, ""]:
     """½ Σ_p (ℓ_p − μ_ℓ)ᵀ Λ (ℓ_p − μ_ℓ)."""
     offset = lights - params.light_mean[None]
     return 0.5 * jnp.sum((offset @ params.light_precision) * offset)
 
 
 def joint_energy(
-    params: Params,
-    data: Observation,
-    albedo: jax.Array,
-    normals: jax.Array,
-    lights: jax.Array,
-    hidden: Any,
-) -> jax.Array:
+    params: Params, data: Observation, surface: Surface, lights: Float[Array, "P 3"], hidden: Any
+) -> Float[Array, ""]:
     """E_DLN(V, a, N, L, g, h) of Eq. 6."""
     return (
-        data_energy(data.images, render(albedo, normals, lights), data.weights, params.noise_var)
+        data_energy(data.images, render(surface, lights), data.weights, params.noise_var)
         + light_energy(params, lights)
-        + norm_energy(normals, params.norm_stiffness)
-        + params.prior.energy(pack(albedo, normals), hidden)
+        + norm_energy(surface.normals, params.norm_stiffness)
+        + params.prior.energy(surface.pack(), hidden)
     )

@@ -1,31 +1,27 @@
 """The Deep Lambertian Network as its users meet it: build, draw, infer, save and load."""
 
 import hashlib
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from deep_lambertian import models
 from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain
-from deep_lambertian.inference.inputs import Request, check_request, stack
+from deep_lambertian.inference.inputs import Layout, Request, check_request, stack
 from deep_lambertian.inference.posterior import Posterior, summarise
-from deep_lambertian.inference.sampler import CHAINS, Block, preset
+from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.models import file as model_file
 from deep_lambertian.priors import DBN, Prior, Product
 from deep_lambertian.priors.tied import tie
 from deep_lambertian.support import draws
-from deep_lambertian.surface import render
-
-SHORT = 1000  # sweeps: those of a longer chain take so much time that compiling them well is worth it
+from deep_lambertian.surface import Surface, as_picture, render
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class DLN:
     info: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        preset(self.preset)
+        Sampler.of_preset(self.preset)  # refuses a name that is none
         height, width = self.shape
         self.params.validate()
         if height * width != self.params.pixels:
@@ -69,9 +65,9 @@ class DLN:
         prior: Prior,
         shape: tuple[int, int],
         *,
-        noise_var: Any = 0.01,
-        light_mean: Any = (0.0, 0.0, 1.0),
-        light_precision: Any = 4.0,
+        noise_var: ArrayLike = 0.01,
+        light_mean: ArrayLike = (0.0, 0.0, 1.0),
+        light_precision: ArrayLike = 4.0,
         norm_stiffness: float = 100.0,
         preset: str = "paper",
         info: dict[str, Any] | None = None,
@@ -105,159 +101,100 @@ class DLN:
         )
         return cls.build(prior, shape, **{"noise_var": 1.0, **parameters})
 
+    @property
+    def sampler(self) -> Sampler:
+        """How `infer` samples unless told otherwise: the model's preset."""
+        return Sampler.of_preset(self.preset)
+
     def infer(
         self,
-        images: Any,
-        lights: Any = None,
-        mask: Any = None,
+        images: ArrayLike,
+        lights: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
         iterations: int | None = None,
         chains: int | None = None,
         seed: int = 0,
         *,
-        weights: Any = None,
-        albedo: Any = None,
-        normals: Any = None,
-        keep: int | Literal["all"] = 0,
-        quick: bool = False,
-        **settings: Any,
+        surface: Surface | None = None,
+        sampler: Sampler | str | None = None,
     ) -> Posterior:
         """Albedo, normals and lights, with their uncertainty, from one image or several of the same object.
 
         `images` is (H, W) or (P, H, W): linear intensities of about [0, 1], or integers whose full range means that.
-        `lights` (P, 3), `albedo` (H, W) and `normals` (H, W, 3) are held fixed where they are given: known lights make
-        it photometric stereo, a known surface leaves the light to be found. `mask` and `weights`, (H, W) or
-        (P, H, W), say how much a pixel counts. `keep` states are kept, evenly spread after the burn-in, or "all" from
-        the first sweep on. `iterations`, `chains` and any further `settings` of `Sampler` override the model's preset.
-        `quick` takes a third off the time that compiling takes and adds half to that of each sweep: for a short chain.
+        `lights` (P, 3) and a `surface` of albedo (H, W) and normals (H, W, 3) are held fixed where they are given:
+        known lights make it photometric stereo, a known surface leaves the light to be found. `mask`, (H, W) or
+        (P, H, W), says how much a pixel counts, from 0 to 1. `sampler` says how to sample, as a `Sampler` or the name
+        of a preset; `iterations` and `chains` change these of its settings.
         """
-        request = check_request(self.shape, images, lights, mask, weights, albedo, normals)
-        return self._run([request], chains, seed, keep, quick=quick, iterations=iterations, **settings)[0]
-
-    def compile_ahead(self, images: int = 1, *, lights: bool = False, **settings: Any) -> Callable[[], None]:
-        """Begin, in the background, to compile what `infer` needs for so many images, of known lights or not.
-
-        The answer waits until it is done. It takes a core some seconds for each new number of images, in which there
-        may be something else to do. What `settings` are wrong is left for `infer` to say.
-        """
-        nothing = np.full((images, *self.shape), 0.5, np.float32)
-        known = np.ones((images, 3), np.float32) if lights else None
-        short = {**settings, "iterations": 2}  # one compilation serves any number of sweeps
-
-        def run() -> None:
-            with suppress(Exception):
-                self.infer(nothing, lights=known, **short)
-
-        # A program that ends waits for a pool, and does not tear XLA from under it; an interrupted `Thread.join` would.
-        pool = ThreadPoolExecutor(1)
-        done = pool.submit(run)
-        pool.shutdown(wait=False)
-        return done.result
+        request = check_request(self.shape, images, lights, mask, surface)
+        return self._run([request], self._sampler(sampler, iterations, chains), seed)[0]
 
     def infer_many(
         self,
-        images: Sequence[Any],
-        lights: Sequence[Any] | None = None,
-        mask: Sequence[Any] | None = None,
+        images: Sequence[ArrayLike],
+        lights: Sequence[ArrayLike] | None = None,
+        mask: Sequence[ArrayLike] | None = None,
         iterations: int | None = None,
         chains: int | None = None,
         seed: int = 0,
         *,
-        weights: Sequence[Any] | None = None,
-        keep: int | Literal["all"] = 0,
-        numbers: Sequence[int] | None = None,
-        size: tuple[int, int] | None = None,
-        devices: Sequence[Any] | None = None,
-        **settings: Any,
+        sampler: Sampler | str | None = None,
+        layout: Layout | None = None,
     ) -> list[Posterior]:
         """`infer` for many objects at once, each with its own number of images, shared out over the devices at hand.
 
-        An object's draws come from the seed and its number, 0, 1, … unless `numbers` are given: with the same number it
-        gets the same result in another batch, to rounding. Batches filled up to one `size` (objects, images) share one
-        compilation, and rounding too. `devices` are all there are, of all processes, unless told.
+        An object's draws come from the seed and its number in the `layout`: with the same number it gets the same
+        result in another batch, to rounding.
         """
         if len(images) == 0:
             raise ValueError("images: expected at least one object, got none")
-        if numbers is not None and len(numbers) != len(images):
-            raise ValueError(f"numbers: expected one for each of {len(images)} objects, got {len(numbers)}")
-        columns = {"lights": lights, "mask": mask, "weights": weights}
-        for what, values in columns.items():
+        for what, values in {"lights": lights, "mask": mask, "numbers": layout and layout.numbers}.items():
             if values is not None and len(values) != len(images):
                 raise ValueError(f"{what}: expected one for each of {len(images)} objects, got {len(values)}")
         requests = [
             check_request(
                 self.shape,
                 each,
-                **{what: None if values is None else values[i] for what, values in columns.items()},
+                None if lights is None else lights[i],
+                None if mask is None else mask[i],
                 name=f"images[{i}]",
             )
             for i, each in enumerate(images)
         ]
-        return self._run(requests, chains, seed, keep, numbers, size, devices, iterations=iterations, **settings)
+        return self._run(requests, self._sampler(sampler, iterations, chains), seed, layout)
 
-    @cached_property
-    def _tied(self) -> Params:
-        """The parameters in the form that chains run fastest on."""
-        return replace(self.params, prior=tie(self.params.prior))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is pickled, and hashed by joblib: the model, and not what was worked out from it."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+    def _sampler(self, sampler: Sampler | str | None, iterations: int | None, chains: int | None) -> Sampler:
+        if sampler is None or isinstance(sampler, str):
+            sampler = Sampler.of_preset(sampler or self.preset)
+        return sampler.override(iterations=iterations, chains=chains)
 
     def _run(
-        self,
-        requests: list[Request],
-        chains: int | None,
-        seed: int,
-        keep: int | Literal["all"],
-        numbers: Sequence[int] | None = None,
-        size: tuple[int, int] | None = None,
-        devices: Sequence[Any] | None = None,
-        quick: bool = False,
-        **settings: Any,
+        self, requests: list[Request], sampler: Sampler, seed: int, layout: Layout | None = None
     ) -> list[Posterior]:
-        chains = CHAINS[self.preset] if chains is None else chains
-        if chains < 1:
-            raise ValueError(f"chains: expected at least 1, got {chains}")
-        sampler = preset(self.preset).override(**settings)
-        data, known = stack(requests, size)
-        if numbers is not None:
-            numbers = [*numbers, *[0] * (data.images.shape[0] - len(requests))]
-        blocks: frozenset[Block] = frozenset(known)  # type: ignore[arg-type]
-        carry = chain.run(
-            self._tied,
-            data,
-            sampler,
-            seed=seed,
-            chains=chains,
-            clamped=blocks,
-            given=known,
-            keep=sampler.iterations if keep == "all" else keep,
-            keep_from=0 if keep == "all" else None,
-            numbers=numbers,
-            devices=devices,
-            quick=quick,
-        )
-        carry = jax.tree.map(np.asarray, carry)
+        layout = layout or Layout()
+        data, known = stack(requests, layout.size)
+        if layout.numbers is not None:  # what only fills the batch up needs numbers too
+            layout = replace(layout, numbers=[*layout.numbers, *[0] * (len(data.images) - len(requests))])
+        params = replace(self.params, prior=tie(self.params.prior))
+        found = chain.run(params, data, sampler, seed=seed, given=known, known=frozenset(known), layout=layout)
         info = {
             "seed": seed,
-            "chains": chains,
+            "chains": sampler.chains,
             "iterations": sampler.iterations,
             "burn_in": sampler.burn_in,
             "known": sorted(known),
         }
-        return [
-            summarise(carry, i, self.shape, len(r.images), sampler.iterations, sampler.burn_in, info)
-            for i, r in enumerate(requests)
-        ]
+        return [summarise(found, i, self.shape, len(r.images), sampler, info) for i, r in enumerate(requests)]
 
     def sample(
         self,
         count: int = 1,
         images: int = 1,
-        lights: Any = None,
+        lights: ArrayLike | None = None,
         seed: int = 0,
         iterations: int = 200,
-        **settings: Any,
+        *,
+        sampler: Sampler | str | None = None,
     ) -> Drawn:
         """Draw whole objects: a surface from the prior, lights from theirs unless given, images by Eq. 5 with noise.
 
@@ -265,24 +202,18 @@ class DLN:
         """
         if count < 1 or images < 1:
             raise ValueError(f"expected at least one object and one image, got {count} and {images}")
-        sampler = preset(self.preset).override(iterations=iterations, **settings)
         nothing = jnp.zeros((count, 1, self.params.pixels))
-        data = Observation(nothing, nothing)
-        last = chain.run(self.params, data, sampler, seed=seed).state
-        albedo, normals = last.albedo[:, 0], last.normals[:, 0]
+        found = chain.run(self.params, Observation(nothing, nothing), self._sampler(sampler, iterations, 1), seed=seed)
+        surface = jax.tree.map(lambda x: jnp.asarray(x[:, 0]), found.state.surface)
         light_key, noise_key = draws.split(draws.make_key(seed), 2)
         if lights is None:
             lights = self._lights(light_key, (count, images, 3))
         else:
             lights = jnp.broadcast_to(jnp.atleast_2d(jnp.asarray(lights, jnp.float32)), (count, images, 3))
-        clean = jax.vmap(render)(albedo, normals, lights)
+        clean = jax.vmap(render)(surface, lights)
         noise = jnp.sqrt(self.params.noise_var)[None, None] * draws.normal(noise_key, clean.shape)
-        return Drawn(
-            np.asarray(clean + noise).reshape(count, images, *self.shape),
-            np.asarray(albedo).reshape(count, *self.shape),
-            np.moveaxis(np.asarray(normals).reshape(count, 3, *self.shape), 1, -1),
-            np.asarray(lights),
-        )
+        albedo, normals = surface.pictures(self.shape)
+        return Drawn(as_picture(clean + noise, self.shape), albedo, normals, np.asarray(lights))
 
     def sample_lights(self, count: int, seed: int = 0) -> np.ndarray:
         """Lights (count, 3) from what the model believes of them."""
@@ -306,11 +237,6 @@ class DLN:
         """Write the model to one safetensors file, whole or not at all; `compact` stores matrices in half precision."""
         header = {"shape": list(self.shape), "preset": self.preset, "info": self.info}
         model_file.write(path, self.params, header, compact=compact)
-
-
-def is_short(iterations: int | None) -> bool:
-    """Whether a chain, of as many sweeps as the model has it if None, had better be compiled quickly."""
-    return (iterations or 0) <= SHORT
 
 
 def load_model(path: str | Path) -> DLN:

@@ -10,6 +10,7 @@ many processes, on one machine or several, start the same command on each with i
 """
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,79 +63,93 @@ def run(options: argparse.Namespace) -> int:
 
 def _photos(options: argparse.Namespace) -> int:
     import json
-    import sys
 
+    from deep_lambertian.cli.folders import check_writable
     from deep_lambertian.cli.parse import numbers
     from deep_lambertian.data.folder import read_lights
     from deep_lambertian.photos.reading import read_mask, read_photos
 
     pictures = read_photos(options.photos, srgb=not options.linear)  # before the model: a bad photo costs no time
-    shape = pictures[0][1].shape[:2]
     box = None if options.box is None else numbers(options.box, 4, "--box", "LEFT,TOP,WIDTH,HEIGHT")
-    mask = None if options.mask is None else read_mask(options.mask, shape)
+    mask = None if options.mask is None else read_mask(options.mask, pictures[0][1].shape[:2])
     lights = None
     if options.lights is not None:
         lights = read_lights(options.lights.read_bytes(), str(options.lights), [name for name, _ in pictures])
     if options.all_faces and (len(pictures) > 1 or box is not None or options.no_align):
         raise ValueError("--all-faces: expected one photo, and neither --box nor --no-align")
     out = options.out or options.photos[0].with_name(f"{options.photos[0].stem}-dln")
-    from deep_lambertian.cli.folders import check_writable
-    from deep_lambertian.model import is_short, load_model
-
     check_writable(out)
+    said = []
+    for number, result in enumerate(_results(options, pictures, lights, mask, box)):
+        here = out / f"face-{number + 1}" if options.all_faces else out
+        said.append(_write(here, result, options))
+    if options.json:
+        print(json.dumps(said if options.all_faces else said[0], indent=2))
+    return 0
+
+
+def _results(options: argparse.Namespace, pictures: Any, lights: Any, mask: Any, box: Any) -> Iterator[Any]:
+    """The result of the photos, or of each face of one; what can wait for nothing is done beside the rest.
+
+    This is where a person waits: programs are compiled while the face is looked for and modules are imported.
+    """
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    import numpy as np
+
+    from deep_lambertian.model import load_model
+    from deep_lambertian.support import compiled
+
     model = load_model(options.model)
-    settings = {
-        "iterations": options.iterations,
-        "chains": options.chains,
-        "seed": options.seed,
-        "keep": options.samples,
-        "quick": is_short(options.iterations),
-    }
-    compiled = model.compile_ahead(len(pictures), lights=lights is not None, **settings)
-    # The rest is imported meanwhile.
-    from deep_lambertian.photos.placing import every_face
-    from deep_lambertian.photos.result import infer_photos
+    sampler = model.sampler.override(iterations=options.iterations, chains=options.chains, keep=options.samples)
+    # Not closed: an error is told at once, while what is being compiled goes on until the program ends.
+    pool = ThreadPoolExecutor(thread_name_prefix="beside")
+    compiled.compile_in(pool)
+    try:
+        blank = np.full((len(pictures), *model.shape), 0.5, np.float32)
+        few = sampler.override(iterations=max(2, sampler.keep), burn_in=1)  # one program serves any number of sweeps
+        warm = pool.submit(model.infer, blank, None if lights is None else np.ones((len(pictures), 3)), sampler=few)
+        from deep_lambertian.photos.placing import Placement, every_face, prepare_photos
+        from deep_lambertian.photos.refine import refinement
+        from deep_lambertian.photos.result import detail_size, infer_prepared, refine_photos
+
+        frames = every_face(pictures[0][1], model) if options.all_faces else [None]
+        for frame in frames:
+            placement = Placement(align=not options.no_align, box=box, frame=frame)
+            photos, how = prepare_photos(pictures, model, placement, alike=lights is not None)
+            refinement(len(photos), detail_size(photos[0].alignment))
+            pool.submit(lambda photo=photos[0]: photo.reach)  # which relighting will ask for
+            wait([warm])
+            post = infer_prepared(model, photos, lights=lights, mask=mask, sampler=sampler, seed=options.seed)
+            yield refine_photos(post, photos, how, mask=mask, srgb=not options.linear)
+    finally:
+        compiled.compile_in(None)
+
+
+def _write(folder: Path, result: Any, options: argparse.Namespace) -> dict[str, Any]:
+    """Write a result's files, and say what is in them; the same as figures."""
+    import sys
+
     from deep_lambertian.report.photo_files import describe_lights, save_files, summary
 
-    frames = every_face(pictures[0][1], model) if options.all_faces else [None]
-    told = []
-    for number, frame in enumerate(frames):
-        result = infer_photos(
-            model,
-            pictures,
-            lights=lights,
-            mask=mask,
-            align=not options.no_align,
-            box=box,
-            frame=frame,
-            srgb=not options.linear,
-            compiled=compiled,
-            **settings,
-        )
-        here = out / f"face-{number + 1}" if options.all_faces else out
-        save_files(here, result, f"{', '.join(photo.name for photo in result.photos)}")
-        warnings = result.posterior.diagnostics.warnings
-        told.append(
-            {
-                "out": str(here),
-                "report": str(here / "report.html"),
-                "lights": describe_lights(result),
-                **summary(result.posterior),
-                "notes": list(result.notes),
-                "warnings": warnings,
-            }
-        )
-        if not options.json and not options.quiet:
-            for each in told[-1]["lights"]:
+    save_files(folder, result, ", ".join(photo.name for photo in result.photos))
+    warnings, lights = result.posterior.diagnostics.warnings, describe_lights(result)
+    if not options.json:
+        if not options.quiet:
+            for each in lights:
                 place = f"azimuth {each['azimuth_deg']:+.0f}°, elevation {each['elevation_deg']:+.0f}°"
                 print(f"light of {each['photo']}: {place} (right and up are positive)")
             for warning in warnings:
                 print(f"note: {warning}", file=sys.stderr)
-        if not options.json:
-            print(f"report: {here / 'report.html'}")
-    if options.json:
-        print(json.dumps(told if options.all_faces else told[0], indent=2))
-    return 0
+        print(f"report: {folder / 'report.html'}")
+    return {
+        "out": str(folder),
+        "report": str(folder / "report.html"),
+        "lights": lights,
+        **summary(result.posterior),
+        "notes": list(result.notes),
+        "warnings": warnings,
+    }
 
 
 def _folder(path: Path, options: argparse.Namespace) -> int:

@@ -1,7 +1,9 @@
-"""From images to albedo, normals and light: the conditionals of Sec. 3.2, the Gibbs chain, and what it returns."""
+"""From images to albedo, normals and light: the blocks of a sweep (Sec. 3.2), the chains, and what they return."""
 
 from deep_lambertian.inference.diagnostics import Diagnostics
+from deep_lambertian.inference.inputs import Layout
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.inference.sampler import PRESETS, Sampler, ShadowWeights
+from deep_lambertian.inference.sampler import PRESETS, Sampler
+from deep_lambertian.inference.shadows import ShadowWeights
 
-__all__ = ["PRESETS", "Diagnostics", "Posterior", "Sampler", "ShadowWeights"]
+__all__ = ["PRESETS", "Diagnostics", "Layout", "Posterior", "Sampler", "ShadowWeights"]

@@ -13,11 +13,21 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Array, Float
 
-from deep_lambertian.inference.conditionals import NormalsQuadratic
 from deep_lambertian.support.draws import exponential, gaussian, key_words, threefry
 
 Vector = tuple[jax.Array, jax.Array, jax.Array]  # the three components, each (V,)
+
+
+class NormalsQuadratic(NamedTuple):
+    """The six distinct elements of A and the three of b, of every pixel.
+
+    Components lie apart, in rows, so that the loop over pixels runs through contiguous memory.
+    """
+
+    quadratic: Float[Array, "6 V"]
+    linear: Float[Array, "3 V"]
 
 
 class Scaled(NamedTuple):
@@ -82,7 +92,9 @@ def hamiltonian(target: Scaled, n: Vector, r: Vector) -> jax.Array:
     )
 
 
-def potential(target: NormalsQuadratic, norm_stiffness: jax.Array, normals: jax.Array) -> jax.Array:
+def potential(
+    target: NormalsQuadratic, norm_stiffness: Float[Array, ""], normals: Float[Array, "3 V"]
+) -> Float[Array, " V"]:
     """E(n_i) (V,) of normals (3, V), but for a constant."""
     x, y, z = normals
     scaled = rescale(target, norm_stiffness, jnp.ones_like(x))
@@ -106,14 +118,14 @@ def _unpack(packed: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, 
 def hmc(
     key: jax.Array,
     target: NormalsQuadratic,
-    norm_stiffness: jax.Array,
-    step_size: jax.Array,
-    normals: jax.Array,
+    norm_stiffness: Float[Array, ""],
+    step_size: Float[Array, " V"],
+    normals: Float[Array, "3 V"],
     *,
     leapfrogs: int,
     epochs: int,
     mass: float,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Float[Array, "3 V"], Float[Array, " V"]]:
     """`epochs` trajectories at every pixel, each accepted or not: normals (3, V) and the share accepted (V,).
 
     Momenta are drawn from N(0, mass·I); `step_size` is each pixel's own (V,). Within a transition the draws come from

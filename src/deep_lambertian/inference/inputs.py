@@ -5,10 +5,24 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from deep_lambertian.energy import Observation
+from deep_lambertian.surface import Shape, Surface
 
-Shape = tuple[int, int]
+
+@dataclass(frozen=True)
+class Layout:
+    """How a batch of objects is laid out, which does not change what is found but for rounding.
+
+    `numbers`, 0, 1, … unless told, make the objects' keys: an object that keeps its number keeps its draws, whatever it
+    is run with. Batches filled up to one `size` (objects, images) share one compilation, and rounding too. `devices`
+    are all there are, of all processes, unless told.
+    """
+
+    numbers: Sequence[int] | None = None
+    size: tuple[int, int] | None = None
+    devices: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -22,23 +36,16 @@ class Request:
 
 def check_request(
     shape: Shape,
-    images: Any,
-    lights: Any = None,
-    mask: Any = None,
-    weights: Any = None,
-    albedo: Any = None,
-    normals: Any = None,
+    images: ArrayLike,
+    lights: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    surface: Surface | None = None,
     name: str = "images",
 ) -> Request:
-    """Bring one object's inputs to the sampler's form, or raise a ValueError."""
-    pixels, seen = _images(shape, images, name), None
+    """Bring one object's inputs to the sampler's form, or raise a ValueError; `surface` holds pictures."""
+    pixels = _images(shape, images, name)
     count = pixels.shape[0]
-    for what, value in (("mask", mask), ("weights", weights)):
-        if value is not None:
-            layer = _weights(shape, count, value, what)
-            seen = layer if seen is None else seen * layer
-    if seen is None:
-        seen = np.ones_like(pixels)
+    seen = np.ones_like(pixels) if mask is None else _mask(shape, count, mask)
     bad = ~np.isfinite(pixels) & (seen > 0)
     if bad.any():
         raise ValueError(
@@ -48,14 +55,15 @@ def check_request(
     known = {}
     if lights is not None:
         known["lights"] = _known("lights", lights, (count, 3))
-    if albedo is not None:
-        known["albedo"] = _known("albedo", albedo, shape).reshape(-1)
-    if normals is not None:
-        known["normals"] = _known("normals", normals, (*shape, 3)).reshape(-1, 3).T
+    if surface is not None:
+        given = Surface.from_pictures(
+            _known("albedo", surface.albedo, shape), _known("normals", surface.normals, (*shape, 3))
+        )
+        known |= {"albedo": given.albedo, "normals": given.normals}
     return Request(pixels, seen, known)
 
 
-def _images(shape: Shape, images: Any, name: str) -> np.ndarray:
+def _images(shape: Shape, images: ArrayLike, name: str) -> np.ndarray:
     try:
         array = np.asarray(images)
     except ValueError as error:
@@ -80,18 +88,18 @@ def _images(shape: Shape, images: Any, name: str) -> np.ndarray:
     return array.reshape(-1, height * width).astype(np.float32)
 
 
-def _weights(shape: Shape, count: int, value: Any, what: str) -> np.ndarray:
+def _mask(shape: Shape, count: int, value: ArrayLike) -> np.ndarray:
     array = np.asarray(value, np.float32)
     if array.shape not in (shape, (count, *shape)):
-        raise ValueError(f"{what}: expected shape {shape} or {(count, *shape)}, got {array.shape}")
+        raise ValueError(f"mask: expected shape {shape} or {(count, *shape)}, got {array.shape}")
     if not np.all((array >= 0) & (array <= 1)):
-        raise ValueError(f"{what}: expected values between 0 and 1, got {array.min():g} to {array.max():g}")
+        raise ValueError(f"mask: expected values between 0 and 1, got {array.min():g} to {array.max():g}")
     if not array.any():
-        raise ValueError(f"{what}: expected at least one pixel that counts, got a {what} that is 0 everywhere")
+        raise ValueError("mask: expected at least one pixel that counts, got a mask that is 0 everywhere")
     return np.broadcast_to(array.reshape(-1, shape[0] * shape[1]), (count, shape[0] * shape[1]))
 
 
-def _known(what: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
+def _known(what: str, value: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
     array = np.asarray(value, np.float32)
     if what == "lights" and array.shape == (3,) and shape[0] == 1:
         array = array[None]

@@ -7,9 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from deep_lambertian.inference.chain import Sampled
 from deep_lambertian.inference.diagnostics import Diagnostics
+from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.support.files import atomic_write
+from deep_lambertian.surface import Shape, as_field, as_picture, illuminate
 
 FORMAT = "deep_lambertian posterior"
 VERSION = 1
@@ -41,7 +45,7 @@ class Posterior:
         height, width = self.albedo.shape
         return height, width
 
-    def relight(self, light: Any, *, shadows: bool = True) -> np.ndarray:
+    def relight(self, light: ArrayLike, *, shadows: bool = True) -> np.ndarray:
         """The object's image (H, W) under a new light (3,), or images (P, H, W) under several (P, 3).
 
         It is the posterior mean of a n·ℓ; where the surface turns away from the light it is dark, unless `shadows` is
@@ -50,8 +54,7 @@ class Posterior:
         light = np.asarray(light, np.float32)
         if light.shape[-1:] != (3,) or light.ndim not in (1, 2) or not np.all(np.isfinite(light)):
             raise ValueError(f"light: expected three finite numbers, or several such rows, got shape {light.shape}")
-        images = np.moveaxis(self.scaled_normals @ light.T, -1, 0) if light.ndim == 2 else self.scaled_normals @ light
-        return np.maximum(images, 0) if shadows else images
+        return illuminate(self.scaled_normals, light, shadows=shadows)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Everything as named arrays, from which `from_arrays` makes the same posterior."""
@@ -107,61 +110,42 @@ _ARRAYS = tuple(f.name for f in fields(Posterior) if f.name not in ("diagnostics
 
 
 def summarise(
-    carry: Any,
-    index: int,
-    shape: tuple[int, int],
-    images: int,
-    iterations: int,
-    burn_in: int,
-    info: dict[str, Any],
+    found: Sampled, index: int, shape: Shape, images: int, sampler: Sampler, info: dict[str, Any]
 ) -> Posterior:
-    """The posterior of object `index` of a finished run whose arrays are NumPy's; padding images are cut off."""
-    from deep_lambertian.inference import chain
-
-    sizes = shape[0] * shape[1], carry.state.lights.shape[2]
-    means, squares = (
-        chain.unfold(chain.observed(*sizes), rows[index]) for rows in (carry.moments.mean, carry.moments.square)
-    )
-    count = max(float(carry.moments.count[index, 0]), 1.0)
+    """The posterior of object `index` of a finished run; images that only filled it up are cut off."""
 
     def pooled(name: str) -> tuple[np.ndarray, np.ndarray]:
         """Mean over all chains, and the standard deviation within and between them."""
-        within, mean = np.mean(squares[name] / count, axis=0), means[name].astype(np.float64)
+        within, mean = np.mean(found.variance[name][index], axis=0), found.mean[name][index].astype(np.float64)
         return np.mean(mean, axis=0), np.sqrt(within + np.var(mean, axis=0))
-
-    def picture(values: np.ndarray) -> np.ndarray:
-        """(..., V) to (..., H, W)."""
-        return np.ascontiguousarray(values.reshape(*values.shape[:-1], *shape), np.float32)
-
-    def field(values: np.ndarray) -> np.ndarray:
-        """(..., 3, V) to (..., H, W, 3)."""
-        return np.ascontiguousarray(np.moveaxis(picture(values), -3, -1))
 
     albedo, albedo_std = pooled("albedo")
     lights, lights_std = pooled("lights")
     direction, _ = pooled("directions")
     resultant = np.linalg.norm(direction, axis=0)
-    records = chain.trace_length(iterations)
-    trace = chain.unfold(chain.watched(*sizes), carry.trace[index, :, :records])
+    trace = {name: values[index] for name, values in found.trace.items()}
     trace["lights"] = trace["lights"][:, :, :images]
+    records = trace["energy"].shape[1]
     samples = {}
-    if carry.kept["albedo"].shape[2]:
-        kept = {name: values[index] for name, values in carry.kept.items()}
+    if sampler.keep:
+        kept = {name: values[index] for name, values in found.kept.items()}
         samples = {
-            "albedo": picture(kept["albedo"]),
-            "normals": field(kept["normals"]),
+            "albedo": as_picture(kept["albedo"], shape),
+            "normals": as_field(kept["normals"], shape),
             "lights": kept["lights"][:, :, :images],
         }
     return Posterior(
-        albedo=picture(albedo),
-        albedo_std=picture(albedo_std),
-        normals=field(direction / np.maximum(resultant, 1e-9)),
+        albedo=as_picture(albedo, shape),
+        albedo_std=as_picture(albedo_std, shape),
+        normals=as_field(direction / np.maximum(resultant, 1e-9), shape),
         # The mean cosine to the mean direction is the length of the mean unit vector.
-        normals_std=picture(np.degrees(np.arccos(np.clip(resultant, 0.0, 1.0)))),
+        normals_std=as_picture(np.degrees(np.arccos(np.clip(resultant, 0.0, 1.0))), shape),
         lights=lights[:images].astype(np.float32),
         lights_std=lights_std[:images].astype(np.float32),
-        scaled_normals=field(pooled("scaled_normals")[0]),
-        diagnostics=Diagnostics(trace, burn_in * records // iterations, picture(pooled("acceptance")[0])),
+        scaled_normals=as_field(pooled("scaled_normals")[0], shape),
+        diagnostics=Diagnostics(
+            trace, sampler.burn_in * records // sampler.iterations, as_picture(pooled("acceptance")[0], shape)
+        ),
         samples=samples,
         info=info,
     )

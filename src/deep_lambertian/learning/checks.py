@@ -7,6 +7,7 @@
 The truth of a held-out object is what the E-step found from all of its images.
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -39,7 +40,7 @@ def check_prior(
     mean = taught.mean(axis=0)
     starts = np.concatenate([truth, np.tile(mean, (count + SAMPLES, 1))]).astype(np.float32)
     sampler = config.e_step.override(iterations=SWEEPS, burn_in=SWEEPS // 2)
-    carry = chain.run(
+    run = chain.run(
         params,
         Observation(jnp.asarray(images, jnp.float32), jnp.asarray(weights, jnp.float32)),
         sampler,
@@ -49,7 +50,7 @@ def check_prior(
             "normals": jnp.asarray(starts[:, pixels:].reshape(-1, 3, pixels)),
         },
     )
-    found = chain.unfold(chain.observed(pixels, 1), np.asarray(carry.moments.mean[:, 0]))
+    found = {name: values[:, 0] for name, values in run.mean.items()}
     true_normals = truth[:, pixels:].reshape(-1, 3, pixels)
     seen = masks > 0
 
@@ -65,6 +66,5 @@ def check_prior(
         "sample_mean_deg": float(angles(own_mean, mean[pixels:].reshape(3, pixels)).mean()),
         "sample_mean_albedo": float(np.sqrt(np.mean((found["albedo"][alone].mean(axis=0) - mean[:pixels]) ** 2))),
     }
-    state = carry.state
-    rows = np.concatenate([np.asarray(state.albedo[alone, 0])[:, None], np.asarray(state.normals[alone, 0])], axis=1)
-    return figures, rows.reshape(SAMPLES, -1)
+    samples = jax.tree.map(lambda x: x[alone, 0], run.state.surface)
+    return figures, samples.pack()

@@ -13,13 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep_lambertian.energy import Observation, Params
-from deep_lambertian.inference import chain, gibbs
+from deep_lambertian.inference import chain
 from deep_lambertian.inference.sampler import Sampler
+from deep_lambertian.inference.shadows import shadow_weights
 from deep_lambertian.learning.augmentation import Shape, augment, dome
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.prior import learn_prior
 from deep_lambertian.learning.seeds import seed_of
-from deep_lambertian.surface import render
+from deep_lambertian.surface import Surface, on_sphere, render
 
 Chains = dict[str, Any]  # where each object's chain stands: albedo (S, V), normals (S, 3, V), lights (S, P, 3), steps
 
@@ -80,45 +81,36 @@ def e_step(
     `there` (S, P) tells which images there are.
     """
     sampler = config.e_step
-    carry = chain.run(
+    keep = min(config.keep, sampler.iterations - sampler.burn_in)  # a slot for each sweep at most
+    found = chain.run(
         params,
         data,
-        sampler,
+        replace(sampler, keep=keep),
         seed=seed_of(config.seed, "e-step", iteration),
-        clamped=frozenset(["lights"]) if config.known_lights else frozenset(),
         given=jax.tree.map(jnp.asarray, chains),
-        keep=min(config.keep, sampler.iterations - sampler.burn_in),  # a slot for each sweep at most
+        known=frozenset(["lights"]) if config.known_lights else frozenset(),
     )
-    kept = {name: jnp.asarray(value[:, 0]) for name, value in carry.kept.items()}
-    state = jax.tree.map(lambda x: np.asarray(x[:, 0]), carry.state)
-    pixels, images = data.images.shape[2], data.images.shape[1]
-    means = chain.unfold(chain.observed(pixels, images), np.asarray(carry.moments.mean[:, 0]))
-    traced = chain.unfold(chain.watched(pixels, images), np.asarray(carry.trace[:, 0]))
-    last = chain.trace_length(sampler.iterations) - 1
-    normals = np.asarray(jax.vmap(gibbs.on_sphere)(jnp.asarray(means["directions"])))
+    kept = {name: jnp.asarray(value[:, 0]) for name, value in found.kept.items()}
+    state = jax.tree.map(lambda x: x[:, 0], found.state)
+    mean = Surface(found.mean["albedo"][:, 0], np.asarray(jax.vmap(on_sphere)(found.mean["directions"][:, 0])))
     observed, present, samples = jax.tree.map(lambda x: x[:train], (data, jnp.asarray(there, jnp.float32), kept))
     return Expected(
         chains={
-            "albedo": state.albedo,
-            "normals": state.normals,
+            "albedo": state.surface.albedo,
+            "normals": state.surface.normals,
             "lights": state.lights,
             "step_size": state.step_size,
         },
-        mean=np.concatenate([means["albedo"][:, None], normals], axis=1).reshape(len(normals), -1),
-        lights=means["lights"],
-        samples=np.asarray(_join(kept["albedo"], kept["normals"])),
+        mean=mean.pack(),
+        lights=found.mean["lights"][:, 0],
+        samples=np.asarray(Surface(kept["albedo"], kept["normals"]).pack()),
         stats=jax.tree.map(np.asarray, sums(observed, present, samples, sampler)),
         monitors={
-            "energy": float(traced["energy"][:, last].mean()),
-            "residual": float(traced["residual"][:, last].mean()),
-            "acceptance": float(means["acceptance"].mean()),
+            "energy": float(found.trace["energy"][:, 0, -1].mean()),
+            "residual": float(found.trace["residual"][:, 0, -1].mean()),
+            "acceptance": float(found.mean["acceptance"].mean()),
         },
     )
-
-
-def _join(albedo: jax.Array, normals: jax.Array) -> jax.Array:
-    """Samples of albedo (S, K, V) and normals (S, K, 3, V) as surfaces (S, K, 4V)."""
-    return jnp.concatenate([albedo[:, :, None], normals], axis=2).reshape(*albedo.shape[:2], -1)
 
 
 @partial(jax.jit, static_argnames="sampler")
@@ -127,9 +119,9 @@ def sums(data: Observation, there: jax.Array, kept: dict[str, jax.Array], sample
 
     def one(data: Observation, there: jax.Array, kept: dict[str, jax.Array]) -> Stats:
         def sample(albedo: jax.Array, normals: jax.Array, lights: jax.Array) -> Stats:
-            predicted, weights = render(albedo, normals, lights), data.weights
+            predicted, weights = render(Surface(albedo, normals), lights), data.weights
             if sampler.shadow is not None:  # the noise of the pixels that the sampler believed
-                weights = gibbs.shadow_weights(sampler.shadow, data.images, predicted, weights)
+                weights = shadow_weights(sampler.shadow, data, predicted)
             return Stats(
                 jnp.sum(weights * (data.images - predicted) ** 2, axis=0),
                 jnp.sum(weights, axis=0),

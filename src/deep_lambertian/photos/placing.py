@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from deep_lambertian.faces.alignment import Alignment
 from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, find_face, find_faces
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.reach import Reach, reach_of
+from deep_lambertian.surface import Surface, illuminate
 
 DARK = 0.005  # a crop whose bright parts are darker than this shows nothing
 BRIGHT = 90  # percentile by which brightness is told: that of the lit part, wherever the light comes from
@@ -56,30 +56,41 @@ def every_face(picture: np.ndarray, model: DLN) -> list[Alignment]:
 
 def mean_image(model: DLN) -> np.ndarray:
     """What the model takes for the most ordinary picture (h, w): the prior's surface under its mean light."""
-    albedo, *normals = np.asarray(model.params.prior.centre).reshape(4, *model.shape)
-    return np.maximum(albedo * np.tensordot(np.asarray(model.params.light_mean), np.stack(normals), axes=1), 0)
+    albedo, normals = Surface.unpack(np.asarray(model.params.prior.centre)).pictures(model.shape)
+    return albedo * illuminate(normals, model.params.light_mean)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How to find the thing in its photos: look for a face, near `box` (left, top, width, height) if it is given;
+    or, without `align`, take the box, or all of the photo, as it is; or take `frame`, and look for nothing.
+    """
+
+    align: bool = True
+    box: Sequence[float] | None = None
+    frame: Alignment | None = None
 
 
 def prepare_photos(
     pictures: Sequence[tuple[str, np.ndarray]],
     model: DLN,
+    placement: Placement | None = None,
     *,
-    align: bool = True,
-    box: Any = None,
-    frame: Alignment | None = None,
     alike: bool = False,
 ) -> tuple[list[Photo], str]:
     """Where the thing lies in each photo, and how bright each is; and a sentence that says how it was found.
 
-    Photos of the model's own size, or with `align=False`, are taken as they are; with a `frame` nothing is looked for.
-    `alike` photos share one exposure, as those with known lights must.
+    Photos of the model's own size are taken as they are. `alike` photos share one exposure, as those with known lights
+    must.
     """
+    placement = placement or Placement()
     reference = mean_image(model)
     greys = [colour @ LUMINANCE for _, colour in pictures]
-    if frame is None:
-        frames, how = place(greys, model.shape, reference, align=align, box=box)
+    if placement.frame is None:
+        frames, how = place(greys, model.shape, reference, placement)
     else:
-        frames, how = [frame] * len(pictures), f"A face was found, {frame.height:.0f} pixels high from brow to chin."
+        frames = [placement.frame] * len(pictures)
+        how = f"A face was found, {placement.frame.height:.0f} pixels high from brow to chin."
     wanted = float(np.percentile(reference, BRIGHT))
     brightness = []
     for (name, _), grey, where in zip(pictures, greys, frames, strict=True):
@@ -100,14 +111,15 @@ def prepare_photos(
 
 
 def place(
-    pictures: Sequence[np.ndarray], shape: Size, reference: np.ndarray, *, align: bool = True, box: Any = None
+    pictures: Sequence[np.ndarray], shape: Size, reference: np.ndarray, placement: Placement
 ) -> tuple[list[Alignment], str]:
     """Where the model's frame lies in each picture of the same thing, and a sentence that says how it was found.
 
     If nothing moved between the pictures they share the frame that fits best; a picture too dark for its face to be
     found takes that one too.
     """
-    if not align or (box is None and all(picture.shape[:2] == shape for picture in pictures)):
+    box = placement.box
+    if not placement.align or (box is None and all(picture.shape[:2] == shape for picture in pictures)):
         how = "The picture was taken as it is, without looking for a face." if box is None else "The box was the frame."
         return [find_face(picture, reference, box, align=False) for picture in pictures], how
     if min(shape) < LEAST:

@@ -10,19 +10,15 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import ndimage
 
-from deep_lambertian.inference.conditionals import (
-    NormalsQuadratic,
-    albedo_conditional,
-    cholesky3,
-    normals_conditional,
-    solve_lower,
-    solve_lower_t,
-)
-from deep_lambertian.inference.gibbs import shadow_weights
+from deep_lambertian.energy import Observation
+from deep_lambertian.inference.albedo import albedo_conditional
+from deep_lambertian.inference.hmc import NormalsQuadratic
+from deep_lambertian.inference.normals import normals_conditional
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.inference.sampler import ShadowWeights
-from deep_lambertian.support import compiled as traces
-from deep_lambertian.surface import render, shading
+from deep_lambertian.inference.shadows import ShadowWeights, shadow_weights
+from deep_lambertian.inference.small_matrices import cholesky3, solve_lower, solve_lower_t
+from deep_lambertian.support import compiled
+from deep_lambertian.surface import Shape, Surface, as_field, as_picture, render, shading
 
 ALBEDO_STD = 0.15  # how far the albedo of a photo's pixel may be from that of the model's pixel around it
 NORMALS_STD = 0.1  # the same for each component of its normal: six degrees
@@ -32,7 +28,7 @@ STIFFNESS = 100.0
 ROUNDS = 12
 
 
-def enlarge(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+def enlarge(values: np.ndarray, shape: Shape) -> np.ndarray:
     """A smooth (h, w) or (h, w, 3) at a larger `shape`, by cubic splines; both cover the same area."""
     down, across = (_spline(old, new) for old, new in zip(values.shape[:2], shape, strict=True))
     return np.ascontiguousarray(np.einsum("ij,jk...,lk->il...", down, values, across, optimize=True), np.float32)
@@ -47,47 +43,42 @@ def refine(
     post: Posterior, images: np.ndarray, weights: np.ndarray | None = None, rounds: int = ROUNDS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Albedo (h, w) and normals (h, w, 3) that explain images (P, h, w), of the brightness that the model saw."""
-    shape = images.shape[1:]
+    shape = images.shape[1], images.shape[2]
     albedo, normals = np.maximum(enlarge(post.albedo, shape), 1e-3), enlarge(post.normals, shape)
     normals /= np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-6)
     seen = np.ones_like(images) if weights is None else np.broadcast_to(weights, images.shape)
-    albedo, found = _compiled(len(images), albedo.size)(
-        np.asarray(images.reshape(len(images), -1), np.float32),
-        np.asarray(seen.reshape(len(images), -1), np.float32),
-        np.asarray(post.lights, np.float32),
-        np.asarray(albedo.reshape(-1), np.float32),
-        np.asarray(normals.reshape(-1, 3).T, np.float32),
-        rounds,
+    flat = [np.asarray(each, np.float32).reshape(len(images), -1) for each in (images, seen)]
+    found = refinement(len(images), shape)(
+        Observation(*flat), np.asarray(post.lights, np.float32), Surface.from_pictures(albedo, normals), rounds
     )
-    return np.asarray(albedo).reshape(shape), np.ascontiguousarray(np.asarray(found).T).reshape(*shape, 3)
+    return as_picture(found.albedo, shape), as_field(found.normals, shape)
 
 
-def compile_refinement(images: int, shape: tuple[int, int]) -> None:
-    """Begin to compile `refine`, in the background, for so many images of this shape."""
-    _compiled(images, shape[0] * shape[1])
+def refinement(images: int, shape: Shape) -> compiled.Program:
+    """The program of `refine` for so many images of this shape."""
+    pixels = shape[0] * shape[1]
+    sizes = (images, pixels), (images, pixels), (images, 3), (pixels,), (3, pixels)
+    pictures, weights, lights, albedo, normals = (jax.ShapeDtypeStruct(size, np.float32) for size in sizes)
+    return compiled.program(_modes, Observation(pictures, weights), lights, Surface(albedo, normals), 0, quick=True)
 
 
-def _compiled(images: int, pixels: int) -> traces.Program:
-    sizes = ((images, pixels), (images, pixels), (images, 3), (pixels,), (3, pixels))
-    return traces.program(_modes, *(jax.ShapeDtypeStruct(size, np.float32) for size in sizes), 0, quick=True)
+def _modes(data: Observation, lights: jax.Array, centre: Surface, rounds: jax.Array) -> Surface:
+    """The most likely albedo and unit normals about their prior means, one after the other."""
+    noise_var = jnp.full_like(centre.albedo, NOISE_VAR)
+    albedo_var = jnp.full_like(centre.albedo, ALBEDO_STD**2)
+    normals_var = jnp.full_like(centre.normals, NORMALS_STD**2)
 
-
-@jax.jit
-def _modes(images, weights, lights, albedo_mean, normals_mean, rounds):
-    """The most likely albedo (V,) and unit normals (3, V) about their prior means, one after the other."""
-    noise_var = jnp.full_like(albedo_mean, NOISE_VAR)
-    albedo_var, normals_var = jnp.full_like(albedo_mean, ALBEDO_STD**2), jnp.full_like(normals_mean, NORMALS_STD**2)
-
-    def turn(_, surface):
-        albedo, normals = surface
-        trust = shadow_weights(SHADOW, images, render(albedo, normals, lights), weights)
-        albedo, _ = albedo_conditional(images, trust, shading(normals, lights), noise_var, albedo_mean, albedo_var)
+    def turn(_: jax.Array, surface: Surface) -> Surface:
+        trust = shadow_weights(SHADOW, data, render(surface, lights))
+        s = shading(surface.normals, lights)
+        albedo, _ = albedo_conditional(data.images, trust, s, noise_var, centre.albedo, albedo_var)
         albedo = jnp.maximum(albedo, 1e-3)
-        target = normals_conditional(images, trust, albedo, lights, noise_var, normals_mean, normals_var)
-        return albedo, _newton(target, normals)
+        believed = Observation(data.images, trust)
+        target = normals_conditional(believed, albedo, lights, noise_var, centre.normals, normals_var)
+        return Surface(albedo, _newton(target, surface.normals))
 
-    albedo, normals = jax.lax.fori_loop(0, rounds, turn, (albedo_mean, normals_mean))
-    return albedo, normals / jnp.sqrt(jnp.sum(normals**2, axis=0, keepdims=True))
+    found = jax.lax.fori_loop(0, rounds, turn, centre)
+    return Surface(found.albedo, found.normals / jnp.sqrt(jnp.sum(found.normals**2, axis=0, keepdims=True)))
 
 
 def _newton(target: NormalsQuadratic, normals: jax.Array) -> jax.Array:

@@ -1,23 +1,24 @@
 """What inference makes of photos: the posterior at the model's size, and the surface in colour at the photo's."""
 
 import json
-import threading
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from deep_lambertian.data.images import LUMINANCE
 from deep_lambertian.faces.alignment import Alignment
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.model import DLN, is_short
-from deep_lambertian.photos.placing import Photo, prepare_photos
-from deep_lambertian.photos.refine import compile_refinement, refine
+from deep_lambertian.inference.sampler import Sampler
+from deep_lambertian.model import DLN
+from deep_lambertian.photos.placing import Photo, Placement, prepare_photos
+from deep_lambertian.photos.refine import refine
 from deep_lambertian.support.files import atomic_write
+from deep_lambertian.surface import illuminate
 
 HEIGHTS = (96, 192, 288, 384, 576, 768)  # of the refined surface: few, so that few shapes are ever compiled
 LEAST_SHADING = 0.15  # of the light: what was darker is not brightened further, being mostly noise
@@ -53,17 +54,17 @@ class Result:
         """Colour albedo (h, w, 3)."""
         return self.colour * self._length[..., None]
 
-    def relight(self, light: Any, ambient: float = 0.0) -> np.ndarray:
+    def relight(self, light: ArrayLike, ambient: float = 0.0) -> np.ndarray:
         """The object alone in linear colour (h, w, 3) under another light (3,), with some light from all around."""
         light = np.asarray(light, np.float32)
         if light.shape != (3,) or not np.all(np.isfinite(light)):
             raise ValueError(f"light: expected three finite numbers, got {light.tolist()}")
-        shading = np.maximum(self.scaled_normals @ light, 0)
+        shading = illuminate(self.scaled_normals, light)
         if ambient:
             shading = shading + ambient * self._length
         return self.colour * shading[..., None]
 
-    def relight_photo(self, light: Any, number: int = 0, ambient: float = 0.0) -> np.ndarray:
+    def relight_photo(self, light: ArrayLike, number: int = 0, ambient: float = 0.0) -> np.ndarray:
         """The whole photo (H, W, 3) with the object in it under another light.
 
         Each pixel is multiplied by the new shading over the old: the photo's own colours and detail stay.
@@ -73,7 +74,9 @@ class Result:
         picture[where] = part
         return picture
 
-    def relight_part(self, light: Any, number: int = 0, ambient: float = 0.0) -> tuple[tuple[slice, slice], np.ndarray]:
+    def relight_part(
+        self, light: ArrayLike, number: int = 0, ambient: float = 0.0
+    ) -> tuple[tuple[slice, slice], np.ndarray]:
         """The same, for the part of the photo alone that is not left as it is: rows and columns, and their colours."""
         photo = self.photos[number]
         shading = self.normals @ self.posterior.lights[number]
@@ -83,7 +86,7 @@ class Result:
         reach = photo.reach
         return reach.where, np.clip(photo.colour[reach.where] * reach.spread(gain)[..., None], 0, 1)
 
-    def as_bright(self, toward: Any, number: int = 0, ambient: float = 0.0) -> float:
+    def as_bright(self, toward: ArrayLike, number: int = 0, ambient: float = 0.0) -> float:
         """How strong a light from a direction, with `ambient` as a part of it, leaves the object as bright as it is."""
         light = self.posterior.lights[number]
         return float(np.mean(self.relight(light) @ LUMINANCE) / np.mean(self.relight(toward, ambient) @ LUMINANCE))
@@ -144,34 +147,47 @@ def infer_photos(
     model: DLN,
     pictures: Sequence[tuple[str, np.ndarray]],
     *,
-    lights: Any = None,
+    lights: ArrayLike | None = None,
     mask: np.ndarray | None = None,
-    align: bool = True,
-    box: Any = None,
-    frame: Alignment | None = None,
+    placement: Placement | None = None,
     srgb: bool = True,
-    compiled: Callable[[], None] | None = None,
-    **settings: Any,
+    sampler: Sampler | str | None = None,
+    seed: int = 0,
 ) -> Result:
     """Albedo, normals and light of the thing that one photo shows, or several of one size, in colour (H, W, 3).
 
-    `mask` (H, W) says which pixels of the photos count. `settings` go to `DLN.infer`. The chains are compiled while the
-    face is looked for; `compiled` waits for that where the caller has begun it.
+    `mask` (H, W) says which pixels of the photos count, `placement` how the thing is found in them, `sampler` how to
+    sample, as a `Sampler` or the name of a preset.
     """
-    settings = {"quick": is_short(settings.get("iterations")), **settings}
-    wait = compiled or model.compile_ahead(len(pictures), lights=lights is not None, **settings)
-    photos, how = prepare_photos(pictures, model, align=align, box=box, frame=frame, alike=lights is not None)
-    size = detail_size(photos[0].alignment)
-    compile_refinement(len(photos), size)  # while the chains are compiled elsewhere
-    wait()
+    photos, how = prepare_photos(pictures, model, placement, alike=lights is not None)
+    post = infer_prepared(model, photos, lights=lights, mask=mask, sampler=sampler, seed=seed)
+    return refine_photos(post, photos, how, mask=mask, srgb=srgb)
+
+
+def infer_prepared(
+    model: DLN,
+    photos: Sequence[Photo],
+    *,
+    lights: ArrayLike | None = None,
+    mask: np.ndarray | None = None,
+    sampler: Sampler | str | None = None,
+    seed: int = 0,
+) -> Posterior:
+    """The posterior, at the model's size, of what photos show whose frames have been found."""
     crops = np.stack([p.exposure * p.alignment.crop(p.grey, model.shape) for p in photos]).astype(np.float32)
     seen = None
     if mask is not None:
         seen = np.stack([photo.alignment.crop(mask.astype(np.float32), model.shape) for photo in photos])
         if not seen.max() > 0.5:
             raise ValueError("mask: expected some of the object to be white, got a mask that hides all of it")
-    threading.Thread(target=lambda: photos[0].reach).start()  # which relighting will ask for: a core is free meanwhile
-    post = model.infer(crops, lights=lights, mask=seen, **settings)
+    return model.infer(crops, lights, seen, seed=seed, sampler=sampler)
+
+
+def refine_photos(
+    post: Posterior, photos: Sequence[Photo], how: str, *, mask: np.ndarray | None = None, srgb: bool = True
+) -> Result:
+    """The surface in colour at the photos' own size; `how` says how the thing was found in them."""
+    size = detail_size(photos[0].alignment)
     fine = np.stack([p.exposure * p.alignment.crop(p.grey, size) for p in photos])
     weights = None if mask is None else np.stack([p.alignment.crop(mask.astype(np.float32), size) for p in photos])
     albedo, normals = refine(post, fine.astype(np.float32), weights)

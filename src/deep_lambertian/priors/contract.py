@@ -64,6 +64,10 @@ class Prior(Protocol):
         """Draw a visible vector after `steps` alternating Gibbs iterations."""
         ...
 
+    def validate(self, name: str = ...) -> None:
+        """Refuse parameters that are no distribution; `name` is what messages call it."""
+        ...
+
 
 class Generative:
     """`sample`, the same for every prior that has the three `chain_*` methods."""

@@ -1,82 +1,94 @@
-"""Programs that JAX has traced, kept beside what XLA has compiled.
+"""Compiled programs: traced, lowered and compiled once for each shape, and kept for the processes that come after.
 
 JAX keeps compiled programs on disk, and finds them by their text. To have the text it first traces and lowers Python,
 which for a chain takes longer than running it. A `Program` keeps the text too, as `jax.export` writes it, in the
-same folder. Where JAX was told of no such folder, it is traced in every process.
+same folder. Where JAX was told of no such folder, or many devices share the work, it is traced in every process.
 """
 
 import hashlib
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Executor
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, PartitionSpec
 
 from deep_lambertian.support.files import atomic_write
 
 # Settings of JAX that change what is traced, not only how.
 SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_threefry_partitionable", "jax_default_prng_impl")
+# Options of XLA by which compiling takes two thirds of the time, and running half as long again.
 QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": "1"}
 _programs: dict[tuple[str, bool], "Program"] = {}
+_background: Executor | None = None
+
+
+def compile_in(pool: Executor | None) -> None:
+    """Have programs compiled by a pool from the moment they are made: XLA lets Python go on meanwhile.
+
+    For programs with a person who waits, such as `dln`; otherwise a program is compiled when it is first called.
+    """
+    global _background
+    _background = pool
 
 
 class Program:
-    """A jitted function for arguments of certain shapes, on one device; it may use the memory of `donated` leaves.
+    """A function of pytrees, for arguments of certain shapes; it may use the memory of `donated` leaves."""
 
-    It is compiled, or found compiled, from the moment it is made: XLA lets Python go on meanwhile. A `quick` one is
-    compiled in two thirds of the time, and takes half as long again to run.
-    """
-
-    def __init__(self, exported: Any, donated: range, quick: bool) -> None:
-        self._exported = exported
-        leaves = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in exported.in_avals]
-        lowered = jax.jit(exported.call, donate_argnums=tuple(donated)).lower(*leaves)
-        self._compiled = _compilers().submit(_compile, lowered, quick)
-
-    @property
-    def shapes(self) -> Any:
-        """What comes out, without the numbers."""
-        leaves = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in self._exported.out_avals]
-        return jax.tree.unflatten(self._exported.out_tree, leaves)
+    def __init__(self, lowered: Any, shapes: Any, quick: bool) -> None:
+        self.shapes = shapes  # what comes out, without the numbers
+        self._lowered, self._quick, self._compiled = lowered, quick, None
+        self._future = None if _background is None else _background.submit(_compile, lowered, quick)
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._compiled.result()(*jax.tree.leaves(arguments))
+        if self._compiled is None:
+            self._compiled = _compile(self._lowered, self._quick) if self._future is None else self._future.result()
+        return self._compiled(*jax.tree.leaves(arguments))
 
 
-def _compile(lowered: Any, quick: bool) -> Any:
-    if quick and jax.default_backend() == "cpu":
-        try:
-            return lowered.compile(compiler_options=QUICK)
-        except jax.errors.JaxRuntimeError:  # another version of XLA has other options
-            pass
-    return lowered.compile()
-
-
-@cache
-def _compilers() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(thread_name_prefix="compiler")
-
-
-def program(function: Any, *arguments: Any, donated: int | None = None, quick: bool = False, **static: Any) -> Program:
-    """The jitted `function` for `arguments`, or for others of their shapes, traced by this process or an earlier one.
+def program(
+    function: Callable[..., Any],
+    *arguments: Any,
+    donated: int | None = None,
+    mesh: Mesh | None = None,
+    quick: bool = False,
+    **static: Any,
+) -> Program:
+    """The `function` for `arguments`, or for others of their shapes, traced by this process or an earlier one.
 
     The memory of the argument number `donated` may be used for the result. What `static` holds must have a `repr` that
-    tells it from all else.
+    tells it from all else. With a `mesh` the leading axis of those arguments that hold data is shared out over its
+    devices: all but the first, the parameters, and such as are plain numbers.
     """
     leaves, structure = jax.tree.flatten(arguments)
-    name = _name(function, structure, leaves, static)
-    if (key := (name, quick)) not in _programs:
-        folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 (pyright knows no settings)
-        path = Path(folder) / f"traced-{name}" if folder else None
-        exported = _read(path)
-        if exported is None:
-            flat = jax.jit(lambda *leaves: function(*jax.tree.unflatten(structure, leaves), **static))
-            exported = jax.export.export(flat)(*leaves)
-            _write(path, exported)
-        ends = [0, 0] if donated is None else [len(jax.tree.leaves(arguments[: donated + i])) for i in (0, 1)]
-        _programs[key] = Program(exported, range(*ends), quick)
+    name = _name(function, structure, leaves, static | {"mesh": mesh})
+    if (key := (name, quick)) in _programs:
+        return _programs[key]
+    ends = [0, 0] if donated is None else [len(jax.tree.leaves(arguments[: donated + i])) for i in (0, 1)]
+    give = tuple(range(*ends))
+
+    def flat(*leaves: Any) -> Any:
+        return function(*jax.tree.unflatten(structure, leaves), **static)
+
+    if mesh is None:
+        exported = _exported(flat, leaves, name)
+        shapes = jax.tree.unflatten(
+            exported.out_tree, [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in exported.out_avals]
+        )
+        examples = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in exported.in_avals]
+        lowered = jax.jit(exported.call, donate_argnums=give).lower(*examples)
+    else:
+        whole = PartitionSpec(), PartitionSpec(mesh.axis_names[0])
+        specs = [
+            whole[i > 0 and np.ndim(leaf) > 0] for i, part in enumerate(arguments) for leaf in jax.tree.leaves(part)
+        ]
+        shared = jax.shard_map(flat, mesh=mesh, in_specs=tuple(specs), out_specs=whole[1], check_vma=False)
+        shapes = jax.eval_shape(shared, *leaves)
+        lowered = jax.jit(shared, donate_argnums=give).lower(*leaves)
+    _programs[key] = Program(lowered, shapes, quick)
     return _programs[key]
 
 
@@ -89,6 +101,26 @@ def register(*classes: type) -> None:
             serialize_auxdata=lambda _: b"",
             deserialize_auxdata=lambda _: (),
         )
+
+
+def _compile(lowered: Any, quick: bool) -> Any:
+    if quick and jax.default_backend() == "cpu":
+        try:
+            return lowered.compile(compiler_options=QUICK)
+        except jax.errors.JaxRuntimeError:  # another version of XLA has other options
+            pass
+    return lowered.compile()
+
+
+def _exported(function: Callable[..., Any], leaves: list[Any], name: str) -> Any:
+    """The function as traced by an earlier process, or now."""
+    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 (pyright knows no settings)
+    path = Path(folder) / f"traced-{name}" if folder else None
+    exported = _read(path)
+    if exported is None:
+        exported = jax.export.export(jax.jit(function))(*leaves)
+        _write(path, exported)
+    return exported
 
 
 def _read(path: Path | None) -> Any:
@@ -124,5 +156,5 @@ def _surroundings() -> tuple[Any, ...]:
 @cache
 def _code() -> str:
     """The package's own files in one word: when one changes, nothing that was traced holds any more."""
-    files = [(str(path), path.stat()) for path in sorted(Path(__file__).parent.rglob("*.py"))]
+    files = [(str(path), path.stat()) for path in sorted(Path(__file__).parents[1].rglob("*.py"))]
     return repr([(name, found.st_size, found.st_mtime_ns) for name, found in files])

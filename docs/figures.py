@@ -99,7 +99,7 @@ def sweeps() -> Image.Image:
     """A face lit from the side, and the state of a chain at sweeps 1 to 50."""
     model = prior_of_faces()
     face = draw_faces(1, 1, model.shape[0], seed=12, lights=np.array([[0.75, 0.1, 0.55]]), noise=0.02)
-    post = model.infer(face.images[0], iterations=50, chains=1, keep="all", seed=0)
+    post = model.infer(face.images[0], chains=1, seed=0, sampler=model.sampler.override(iterations=50, keep=50))
     states = post.samples["albedo"][0], post.samples["normals"][0]
     rows = [[("the image", grey(face.images[0, 0], 0.7))], [("", BLANK)], [("", BLANK)]]
     for sweep in (1, 2, 5, 10, 20, 50):

@@ -41,7 +41,7 @@ pictures = dl.read_photos([OUT / f"photo-{number}.png" for number in range(3)])
 
 # deep_lambertian
 model = dl.load_model("yaleb24")
-one = dl.infer_photos(model, pictures[:1], iterations=SWEEPS, chains=CHAINS)
+one = dl.infer_photos(model, pictures[:1], sampler=model.sampler.override(iterations=SWEEPS, chains=CHAINS))
 print(*one.notes, *one.posterior.diagnostics.warnings, sep="\n")
 
 # deep_lambertian [markdown]
@@ -67,7 +67,7 @@ print(f"normals are unsure by {post.normals_std.mean():.1f}° on average, albedo
 # Three photos under different lights say more. The normals move, and are surer.
 
 # deep_lambertian
-three = dl.infer_photos(model, pictures, iterations=SWEEPS, chains=CHAINS)
+three = dl.infer_photos(model, pictures, sampler=model.sampler.override(iterations=SWEEPS, chains=CHAINS))
 moved = degrees(three.posterior.normals, post.normals).mean()
 print(f"normals moved by {moved:.1f}°, and are unsure by {three.posterior.normals_std.mean():.1f}° now")
 

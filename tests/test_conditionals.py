@@ -4,19 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from deep_lambertian.inference.conditionals import (
-    TRIANGLE,
-    albedo_conditional,
-    cholesky3,
-    light_conditional,
-    normals_conditional,
-    solve_lower,
-    solve_lower_t,
-)
 
 from deep_lambertian.energy import Observation, joint_energy
+from deep_lambertian.inference.albedo import albedo_conditional
 from deep_lambertian.inference.hmc import potential
-from deep_lambertian.surface import log_likelihood, pack, render, scale_normals, shading, unpack
+from deep_lambertian.inference.lights import light_conditional
+from deep_lambertian.inference.normals import normals_conditional
+from deep_lambertian.inference.small_matrices import TRIANGLE, cholesky3, solve_lower, solve_lower_t
+from deep_lambertian.surface import Surface, illuminate, render, shading
 
 PIXELS, IMAGES = 2, 3
 
@@ -46,14 +41,14 @@ def grid_law(energies: np.ndarray) -> np.ndarray:
 
 def test_conditional_1_hidden(world):
     params, data, albedo, normals, lights, (h, g) = world
-    h_mean, g_mean = params.prior.mean_hidden(pack(albedo, normals))
+    h_mean, g_mean = params.prior.mean_hidden(Surface(albedo, normals).pack())
     for block, (state, mean) in enumerate(((h, h_mean), (g, g_mean))):
         for j in range(state.shape[0]):
             energies = []
             for value in (0.0, 1.0):
                 changed = [h, g]
                 changed[block] = state.at[j].set(value)
-                energies.append(float(joint_energy(params, data, albedo, normals, lights, tuple(changed))))
+                energies.append(float(joint_energy(params, data, Surface(albedo, normals), lights, tuple(changed))))
             assert grid_law(np.array(energies))[1] == pytest.approx(float(mean[j]), abs=1e-4)
 
 
@@ -65,7 +60,9 @@ def test_conditional_2_albedo(world):
     )
     grid = jnp.linspace(-3, 3, 401)
     for i in range(PIXELS):
-        along = jax.vmap(lambda x, i=i: joint_energy(params, data, albedo.at[i].set(x), normals, lights, hidden))
+        along = jax.vmap(
+            lambda x, i=i: joint_energy(params, data, Surface(albedo.at[i].set(x), normals), lights, hidden)
+        )
         np.testing.assert_allclose(
             grid_law(along(grid)), grid_law((grid - centre[i]) ** 2 / (2 * spread[i])), rtol=2e-3, atol=1e-7
         )
@@ -93,17 +90,12 @@ def test_conditional_2_is_the_formula_of_the_paper(world):
 
 def test_conditional_3_lights(world):
     params, data, albedo, normals, lights, hidden = world
-    centre, factor = light_conditional(
-        data.images,
-        data.weights,
-        scale_normals(albedo, normals),
-        params.noise_var,
-        params.light_mean,
-        params.light_precision,
-    )
+    centre, factor = light_conditional(params, data, Surface(albedo, normals).scaled_normals)
     points = jnp.asarray(np.random.default_rng(1).normal(0, 1, (200, 3)), jnp.float32)
     for p in range(IMAGES):
-        along = jax.vmap(lambda x, p=p: joint_energy(params, data, albedo, normals, lights.at[p].set(x), hidden))
+        along = jax.vmap(
+            lambda x, p=p: joint_energy(params, data, Surface(albedo, normals), lights.at[p].set(x), hidden)
+        )
         white = (points - centre[p][None]) @ factor[p]
         np.testing.assert_allclose(
             grid_law(along(points)), grid_law(0.5 * jnp.sum(white**2, axis=1)), rtol=2e-3, atol=1e-7
@@ -116,34 +108,43 @@ def test_conditional_3_lights(world):
 def test_conditional_4_normals(world):
     params, data, albedo, normals, lights, hidden = world
     mean, variance = (x.reshape(4, -1) for x in params.prior.top_down(hidden))
-    target = normals_conditional(data.images, data.weights, albedo, lights, params.noise_var, mean[1:], variance[1:])
+    target = normals_conditional(data, albedo, lights, params.noise_var, mean[1:], variance[1:])
     points = jnp.asarray(np.random.default_rng(2).normal(0, 0.8, (200, 3)), jnp.float32)
     for i in range(PIXELS):
-        along = jax.vmap(lambda x, i=i: joint_energy(params, data, albedo, normals.at[:, i].set(x), lights, hidden))
+        along = jax.vmap(
+            lambda x, i=i: joint_energy(params, data, Surface(albedo, normals.at[:, i].set(x)), lights, hidden)
+        )
         everywhere = jax.vmap(lambda x: potential(target, params.norm_stiffness, jnp.tile(x[:, None], PIXELS)))
         np.testing.assert_allclose(grid_law(along(points)), grid_law(everywhere(points)[:, i]), rtol=5e-3, atol=1e-7)
 
 
-def test_likelihood_is_the_normal_density(world):
-    params, data, albedo, normals, lights, _ = world
-    predicted = render(albedo, normals, lights)
+def test_the_energy_of_the_data_is_that_of_the_normal_density(world):
+    """The first line of Eq. 6 is −log p(V | a, N, L) of Eq. 5, but for what does not depend on the surface."""
+    params, data, albedo, normals, lights, hidden = world
     v, w, var = (np.asarray(x, np.float64) for x in (data.images, data.weights, params.noise_var))
     by_hand = 0.0
     for p in range(IMAGES):
         for i in range(PIXELS):
             mean = float(albedo[i]) * float(normals[:, i] @ lights[p])
-            by_hand += w[p, i] * (-0.5 * (v[p, i] - mean) ** 2 / var[i] - 0.5 * np.log(2 * np.pi * var[i]))
-    got = log_likelihood(data.images, predicted, data.weights, params.noise_var)
-    assert float(got) == pytest.approx(by_hand, rel=1e-5)
-    assert float(jnp.min(render(albedo, normals, lights, shadows=True))) >= 0
+            by_hand += w[p, i] * 0.5 * (v[p, i] - mean) ** 2 / var[i]
+    nothing = Observation(data.images, jnp.zeros_like(data.weights))
+    energy = lambda data: float(joint_energy(params, data, Surface(albedo, normals), lights, hidden))
+    assert energy(data) - energy(nothing) == pytest.approx(by_hand, rel=1e-4)
 
 
-def test_surface_packs_and_unpacks():
-    albedo, normals = jnp.arange(4.0), jnp.arange(12.0).reshape(3, 4)
-    surface = pack(albedo, normals)
-    np.testing.assert_array_equal(surface[4:8], normals[0])  # vec stacks the columns of N, which are rows here
-    for before, after in zip((albedo, normals), unpack(surface), strict=True):
+def test_a_surface_has_one_content_in_all_its_layouts():
+    rng = np.random.default_rng(0)
+    albedo, normals = rng.normal(size=(5, 2, 3)).astype(np.float32), rng.normal(size=(5, 2, 3, 3)).astype(np.float32)
+    surface = Surface.from_pictures(albedo, normals)
+    np.testing.assert_array_equal(surface.pack()[:, 6:12], normals[..., 0].reshape(5, -1))  # vec(N) by components
+    for before, after in zip((albedo, normals), Surface.unpack(surface.pack()).pictures((2, 3)), strict=True):
         np.testing.assert_array_equal(before, after)
+    lights = rng.normal(size=(4, 3)).astype(np.float32)
+    one = Surface(jnp.asarray(surface.albedo[0]), jnp.asarray(surface.normals[0]))
+    plain = np.asarray(render(one, jnp.asarray(lights))).reshape(4, 2, 3)
+    scaled = albedo[0, ..., None] * normals[0]
+    np.testing.assert_allclose(illuminate(scaled, lights, shadows=False), plain, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(illuminate(scaled, lights[1]), np.maximum(plain[1], 0), rtol=1e-4, atol=1e-5)
 
 
 def test_cholesky_of_3_by_3():

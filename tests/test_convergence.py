@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 from arviz_stats.base.array import array_stats
-from deep_lambertian.inference.convergence import ess, rhat
+
+from deep_lambertian.inference.diagnostics import ess, rhat
 
 
 def chains(kind: str, count: int, length: int) -> np.ndarray:

@@ -14,9 +14,11 @@ from scipy.special import logsumexp
 from conftest import tiny_grbm
 from deep_lambertian import DLN
 from deep_lambertian.energy import Observation, Params, norm_energy
-from deep_lambertian.inference import gauge, gibbs
+from deep_lambertian.inference import gauge
 from deep_lambertian.inference.sampler import Sampler
-from deep_lambertian.surface import pack, render
+from deep_lambertian.inference.state import State
+from deep_lambertian.inference.sweep import blocks_of, sweep
+from deep_lambertian.surface import Surface, render
 from test_priors import mixture
 
 CHAINS, IMAGES = 20_000, 2
@@ -31,7 +33,7 @@ def normal_grid(mean: np.ndarray, variance: np.ndarray, points: int = 41) -> tup
     return mean + np.sqrt(variance) * grid, np.einsum("i,j,k->ijk", weights, weights, weights).reshape(-1)
 
 
-def draw_prior(params: Params, rng: np.random.Generator) -> tuple[gibbs.State, np.ndarray]:
+def draw_prior(params: Params, rng: np.random.Generator) -> tuple[State, np.ndarray]:
     """Independent, exact draws from p(V, a, N, L, h, g): states and images (CHAINS, P, V)."""
     pixels, eta = params.pixels, float(params.norm_stiffness)
     h_states, h_law, a_means = mixture(params.prior.albedo)
@@ -59,33 +61,38 @@ def draw_prior(params: Params, rng: np.random.Generator) -> tuple[gibbs.State, n
     images = rng.normal(albedo[:, None] * shading, np.sqrt(params.noise_var))
     hidden = (jnp.asarray(h_states[h]), jnp.asarray(g_states[g]))
     values = [jnp.asarray(x, jnp.float32) for x in (albedo, np.swapaxes(normals, 1, 2), lights)]
+    albedo, normals, lights = values
     step_size = jnp.full((CHAINS, pixels), KERNEL.step_size)
-    return gibbs.State(*values, hidden, step_size), images.astype(np.float32)
+    everything = jnp.ones((CHAINS, IMAGES, pixels))
+    state = State(Surface(albedo, normals), lights, hidden, everything, step_size, jnp.ones_like(step_size))
+    return state, images.astype(np.float32)
 
 
-def statistics(state: gibbs.State, images: jax.Array) -> np.ndarray:
+def statistics(state: State, images: jax.Array) -> np.ndarray:
     """First, second and mixed moments of everything: one row a chain."""
-    columns = [state.albedo, state.normals, state.lights, *state.hidden, images]
+    albedo, normals = np.asarray(state.surface.albedo), np.asarray(state.surface.normals)
+    columns = [albedo, normals, state.lights, *state.hidden, images]
     flat = np.concatenate([np.asarray(c).reshape(CHAINS, -1) for c in columns], axis=1)
-    length = np.sum(np.asarray(state.normals) ** 2, axis=1)
-    mixed = [np.asarray(state.albedo) * length, flat[:, :1] * flat[:, -1:], np.asarray(images) ** 2]
+    length = np.sum(normals**2, axis=1)
+    mixed = [albedo * length, flat[:, :1] * flat[:, -1:], np.asarray(images) ** 2]
     return np.concatenate([flat, flat**2, *[m.reshape(CHAINS, -1) for m in mixed], length**2], axis=1)
 
 
 @partial(jax.jit, static_argnames=("steps", "kernel"))
 def successive(
-    params: Params, state: gibbs.State, images: jax.Array, key: jax.Array, steps: int, kernel: Sampler, temperature=1.0
+    params: Params, state: State, images: jax.Array, key: jax.Array, steps: int, kernel: Sampler, temperature=1.0
 ):
     """The successive-conditional simulator: latent variables given images by the sampler, images given latents."""
+    blocks, hot = blocks_of(kernel), replace(params, noise_var=temperature * params.noise_var)
 
     def one(key, state, images):
         def step(t, carry):
             state, images = carry
             sweep_key, image_key = jax.random.split(jax.random.fold_in(key, t))
             data = Observation(images, jnp.ones_like(images))
-            state, _ = gibbs.step(sweep_key, params, data, state, kernel, temperature=temperature)
+            state = sweep(sweep_key, hot, data, state, blocks)
             noise = jnp.sqrt(params.noise_var)[None] * jax.random.normal(image_key, images.shape)
-            return state, render(state.albedo, state.normals, state.lights) + noise
+            return state, render(state.surface, state.lights) + noise
 
         return jax.lax.fori_loop(0, steps, step, (state, images))
 
@@ -119,15 +126,16 @@ def test_geweke_would_notice(tiny):
 def test_gauge_moves_leave_the_images_and_know_their_jacobian():
     rng = np.random.default_rng(4)
     change = jnp.asarray(rng.normal(0, 0.4, (3, 3)), jnp.float32)
-    latent = [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((2,), (3, 2), (4, 3))]
+    albedo, normals, lights = (jnp.asarray(rng.normal(size=s), jnp.float32) for s in ((2,), (3, 2), (4, 3)))
+    latent = Surface(albedo, normals), lights
     *moved, jacobian = gauge.transform(change, *latent)
     np.testing.assert_allclose(render(*moved), render(*latent), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(np.linalg.norm(moved[1], axis=0), np.linalg.norm(latent[1], axis=0), rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(moved[0].normals, axis=0), np.linalg.norm(normals, axis=0), rtol=1e-5)
     *back, _ = gauge.transform(-change, *moved)
-    for old, new in zip(latent, back, strict=True):
+    for old, new in zip(jax.tree.leaves(latent), jax.tree.leaves(back), strict=True):
         np.testing.assert_allclose(new, old, rtol=1e-3, atol=1e-4)
-    flat, unflatten = ravel_pytree(tuple(latent))
-    matrix = jax.jacobian(lambda x: ravel_pytree(gauge.transform(change, *unflatten(x))[:3])[0])(flat)
+    flat, unflatten = ravel_pytree(latent)
+    matrix = jax.jacobian(lambda x: ravel_pytree(gauge.transform(change, *unflatten(x))[:2])[0])(flat)
     assert float(jacobian) == pytest.approx(np.linalg.slogdet(np.asarray(matrix, np.float64))[1], abs=1e-3)
 
 
@@ -141,10 +149,10 @@ def test_long_chain_has_the_exact_posterior_moments():
     grid = jnp.stack(jnp.meshgrid(axis, axis, axis, axis, indexing="ij"), axis=-1).reshape(-1, 4)
 
     def energy(x: jax.Array) -> jax.Array:
-        albedo, normal = x[:1], x[1:, None]
-        residual = jnp.asarray(images).reshape(2, 1) - render(albedo, normal, jnp.asarray(lights))
+        surface = Surface(x[:1], x[1:, None])
+        residual = jnp.asarray(images).reshape(2, 1) - render(surface, jnp.asarray(lights))
         data = 0.5 * jnp.sum(residual**2) / 0.1
-        return data + norm_energy(normal, model.params.norm_stiffness) + prior.free_energy(pack(albedo, normal))
+        return data + norm_energy(surface.normals, model.params.norm_stiffness) + prior.free_energy(surface.pack())
 
     energies = np.asarray(jax.lax.map(energy, grid, batch_size=8192), np.float64)
     law = np.exp(-energies - logsumexp(-energies))
@@ -154,13 +162,8 @@ def test_long_chain_has_the_exact_posterior_moments():
     post = model.infer(
         images,
         lights=lights,
-        iterations=4000,
-        burn_in=200,
         chains=4,
-        keep=3800,
-        step_size=0.1,
-        leapfrogs=10,
-        epochs=2,
+        sampler=model.sampler.override(iterations=4000, burn_in=200, keep=3800, step_size=0.1, leapfrogs=10, epochs=2),
     )
     draws = np.concatenate(
         [post.samples["albedo"].reshape(4, -1, 1), post.samples["normals"].reshape(4, -1, 3)], axis=2

@@ -1,13 +1,14 @@
 """Inference as a user meets it: what is known is used, what is masked is not, and what is reported is right."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import deep_lambertian as dl
 from conftest import dome
-from deep_lambertian.inference import chain
-from deep_lambertian.inference.sampler import PRESETS, Sampler, preset
+from deep_lambertian.inference import chain, observers
+from deep_lambertian.inference.sampler import PRESETS, Sampler
 from deep_lambertian.support.progress import show_progress
 
 RING = np.array(
@@ -46,7 +47,9 @@ def flat_model(height: int = 8, width: int = 8, **parameters) -> dl.DLN:
 def test_known_lights_make_it_photometric_stereo():
     albedo, normals = painted(), dome(8, 8)
     images = photograph(albedo, normals, RING, noise=0.01)
-    post = flat_model().infer(images, lights=RING, iterations=400, target_acceptance=0.8)
+    post = flat_model().infer(
+        images, lights=RING, iterations=400, sampler=flat_model().sampler.override(target_acceptance=0.8)
+    )
     assert angle(post.normals, normals).mean() < 2.5
     assert np.abs(post.albedo - albedo).mean() < 0.02
     np.testing.assert_array_equal(post.lights, RING)  # what is given is kept
@@ -61,7 +64,8 @@ def test_a_known_surface_leaves_the_light_to_be_found():
     albedo, normals = painted(), dome(8, 8)
     lights = RING[:3]
     clean = albedo[None] * np.einsum("hwk,pk->phw", normals, lights)
-    post = flat_model(light_precision=1e-3).infer(clean, albedo=albedo, normals=normals, iterations=400)
+    known = dl.Surface.from_pictures(albedo, normals)
+    post = flat_model(light_precision=1e-3).infer(clean, surface=known, iterations=400)
     matrix = (albedo[..., None] * normals).reshape(-1, 3)
     spread = np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix / 1e-4)))
     assert np.all(np.abs(post.lights - lights) < 4 * spread / np.sqrt(100))
@@ -72,7 +76,11 @@ def test_a_known_surface_leaves_the_light_to_be_found():
 def test_spread_is_honest(small):
     """Over objects drawn from the model itself, the truth lies as far from the mean as the spread says."""
     drawn = small.sample(48, images=2, seed=1)
-    posts = small.infer_many(list(drawn.images), iterations=300, target_acceptance=0.8, leapfrogs=10, epochs=2)
+    posts = small.infer_many(
+        list(drawn.images),
+        iterations=300,
+        sampler=small.sampler.override(target_acceptance=0.8, leapfrogs=10, epochs=2),
+    )
     z = np.stack([(p.albedo - a) / p.albedo_std for p, a in zip(posts, drawn.albedo, strict=True)])
     assert np.sqrt(np.mean(z**2)) == pytest.approx(1, abs=0.2)
     z = np.stack([(p.lights - t) / p.lights_std for p, t in zip(posts, drawn.lights, strict=True)])
@@ -85,7 +93,9 @@ def test_more_images_tell_more(small):
     drawn = small.sample(16, images=6, seed=2)
     errors, spreads = [], []
     for count in (1, 2, 6):
-        posts = small.infer_many(list(drawn.images[:, :count]), iterations=200, target_acceptance=0.8)
+        posts = small.infer_many(
+            list(drawn.images[:, :count]), iterations=200, sampler=small.sampler.override(target_acceptance=0.8)
+        )
         errors.append(np.mean([angle(p.normals, n).mean() for p, n in zip(posts, drawn.normals, strict=True)]))
         spreads.append(np.mean([p.normals_std.mean() for p in posts]))
     assert errors == sorted(errors, reverse=True)
@@ -110,7 +120,7 @@ def test_what_is_masked_has_no_say(small):
 
 def test_weights_are_between_there_and_not(small):
     images = small.sample(1, images=2, seed=4).images[0]
-    spread = lambda w: small.infer(images, weights=np.full((8, 8), w), iterations=300).albedo_std.mean()
+    spread = lambda w: small.infer(images, mask=np.full((8, 8), w), iterations=300).albedo_std.mean()
     assert spread(1.0) < spread(0.2) < spread(0.01)
 
 
@@ -137,7 +147,7 @@ def test_the_same_seed_gives_the_same_bytes(small):
 
 def test_every_iteration_can_be_kept(small):
     images = small.sample(1, images=2, seed=6).images[0]
-    post = small.infer(images, iterations=20, burn_in=8, chains=2, keep="all")
+    post = small.infer(images, chains=2, sampler=small.sampler.override(iterations=20, burn_in=8, keep=20))
     assert post.samples["albedo"].shape == (2, 20, 8, 8)
     assert post.samples["normals"].shape == (2, 20, 8, 8, 3)
     assert post.samples["lights"].shape == (2, 20, 2, 3)
@@ -145,23 +155,34 @@ def test_every_iteration_can_be_kept(small):
     np.testing.assert_allclose(post.albedo, counted.mean(axis=(0, 1)), rtol=1e-4)
     np.testing.assert_allclose(post.albedo_std, counted.reshape(24, 8, 8).std(axis=0), rtol=1e-3)
     np.testing.assert_allclose(post.lights_std, post.samples["lights"][:, 8:].reshape(24, 2, 3).std(axis=0), rtol=1e-3)
-    few = small.infer(images, iterations=20, burn_in=8, chains=2, keep=3).samples["albedo"]
+    few = small.infer(images, chains=2, sampler=small.sampler.override(iterations=20, burn_in=8, keep=3)).samples[
+        "albedo"
+    ]
     np.testing.assert_array_equal(few, post.samples["albedo"][:, [11, 15, 19]])
 
 
-def test_a_long_chain_needs_no_more_memory(small):
+def test_a_long_chain_needs_no_more_memory(small, monkeypatch):
     images = small.sample(1).images
     data = chain.Observation(jnp.asarray(images.reshape(1, 1, 64)), jnp.ones((1, 1, 64)))
-    size = lambda carry: sum(leaf.nbytes for leaf in chain.jax.tree.leaves(carry))
-    sizes = [size(chain.run(small.params, data, Sampler(iterations=n, burn_in=2, epochs=1))) for n in (10, 1000)]
-    assert sizes[0] == sizes[1]
+    seen: list[int] = []
+
+    def weigh(*arguments, **options):
+        carry = advance(*arguments, **options)
+        seen.append(sum(leaf.nbytes for leaf in jax.tree.leaves(carry)))
+        return carry
+
+    advance = chain._advance
+    monkeypatch.setattr(chain, "_advance", weigh)
+    for n in (10, 1000):
+        chain.run(small.params, data, Sampler(iterations=n, burn_in=2, epochs=1))
+    assert seen[0] == seen[1]
 
 
 def test_a_long_chains_trace_is_thinned_but_whole(small):
     images = small.sample(1).images[0]
-    post = small.infer(images, iterations=1500, epochs=1, leapfrogs=3)
+    post = small.infer(images, iterations=1500, sampler=small.sampler.override(epochs=1, leapfrogs=3))
     energy = post.diagnostics.energy
-    assert energy.shape == (1, chain.TRACE_LENGTH)
+    assert energy.shape == (1, observers.TRACE_LENGTH)
     assert np.all(energy != 0)
 
 
@@ -170,11 +191,13 @@ def test_step_sizes_adapt_to_the_target():
     images = photograph(painted(), dome(8, 8), RING)
     model = flat_model(noise_var=1e-5)
     # Too long a step is simply rejected: nothing moves.
-    fixed = model.infer(images, lights=RING, iterations=60, step_size=0.1).diagnostics
+    fixed = model.infer(images, lights=RING, iterations=60, sampler=model.sampler.override(step_size=0.1)).diagnostics
     assert fixed.acceptance.mean() < 0.05
     assert any("hardly move" in warning for warning in fixed.warnings)
     adapted = model.infer(
-        images, lights=RING, iterations=300, burn_in=200, step_size=0.1, target_acceptance=0.7
+        images,
+        lights=RING,
+        sampler=model.sampler.override(iterations=300, burn_in=200, step_size=0.1, target_acceptance=0.7),
     ).diagnostics
     assert adapted.acceptance.mean() == pytest.approx(0.7, abs=0.1)
     assert adapted.stuck < 0.05
@@ -184,9 +207,12 @@ def test_shadow_weights_keep_shadows_from_bending_the_normals():
     albedo, normals = painted(), dome(8, 8)
     lights = np.array([[1.0, 0, 0.15], [-1, 0, 0.15], [0, 1, 0.15], [0, -1, 0.15], [0.5, 0.4, 0.7], [0, 0, 1]])
     images = photograph(albedo, normals, lights, noise=0.005)
-    options = {"lights": lights, "iterations": 300, "target_acceptance": 0.8}
-    plain = angle(flat_model().infer(images, **options).normals, normals).mean()
-    aware = angle(flat_model().infer(images, shadow=dl.ShadowWeights(), **options).normals, normals).mean()
+    model = flat_model()
+    off = []
+    for shadow in (False, dl.ShadowWeights()):
+        sampler = model.sampler.override(iterations=300, target_acceptance=0.8, shadow=shadow)
+        off.append(angle(model.infer(images, lights, sampler=sampler).normals, normals).mean())
+    plain, aware = off
     assert aware < 0.5 * plain
 
 
@@ -194,15 +220,18 @@ def test_shadow_weights_keep_shadows_from_bending_the_normals():
 def test_options_reach_the_same_posterior(small, option):
     """Annealing and the start change how a chain begins, mean-field hidden units nothing where there are none."""
     images = small.sample(1, images=3, seed=8).images[0]
-    settings = {"iterations": 600, "target_acceptance": 0.8}
-    plain, other = small.infer(images, **settings), small.infer(images, **settings, **option)
+    sampler = small.sampler.override(iterations=600, target_acceptance=0.8)
+    plain, other = (small.infer(images, sampler=each) for each in (sampler, sampler.override(**option)))
     assert np.abs(plain.albedo - other.albedo).mean() < 0.35 * plain.albedo_std.mean()
     np.testing.assert_allclose(plain.albedo_std.mean(), other.albedo_std.mean(), rtol=0.15)
 
 
 def test_mean_field_and_sampled_hidden_units_differ_as_they_should(tiny):
     images = tiny.sample(1, images=2).images[0]
-    kept = {kind: tiny.infer(images, iterations=50, hidden=kind) for kind in ("sample", "mean")}
+    kept = {
+        kind: tiny.infer(images, iterations=50, sampler=tiny.sampler.override(hidden=kind))
+        for kind in ("sample", "mean")
+    }
     assert not np.array_equal(kept["sample"].albedo, kept["mean"].albedo)
 
 
@@ -235,11 +264,13 @@ def test_joint_prior_and_the_papers_sizes_run():
     assert post.albedo.shape == (24, 24)
     assert np.isfinite(post.normals).all()
     joint = dl.DLN.build(dl.DBN.random(chain.jax.random.key(0), 4 * 64, (100, 20)), (8, 8), noise_var=0.1)
-    assert np.isfinite(joint.infer(np.full((2, 8, 8), 0.4), shadow=dl.ShadowWeights()).normals).all()
+    assert np.isfinite(
+        joint.infer(np.full((2, 8, 8), 0.4), sampler=joint.sampler.override(shadow=dl.ShadowWeights())).normals
+    ).all()
 
 
 def test_posterior_is_saved_and_loaded(small, tmp_path):
-    post = small.infer(small.sample(1, images=2).images[0], chains=2, keep=2)
+    post = small.infer(small.sample(1, images=2).images[0], chains=2, sampler=small.sampler.override(keep=2))
     post.save(tmp_path / "result.npz")
     again = dl.Posterior.load(tmp_path / "result.npz")
     for name in ("albedo", "normals", "lights", "albedo_std", "normals_std", "lights_std", "scaled_normals"):
@@ -274,9 +305,13 @@ def test_relighting_is_linear_but_for_shadows(small):
 
 def test_diagnostics_tell_a_converged_chain_from_one_that_is_not(small):
     images = small.sample(1, images=3).images[0]
-    long = small.infer(images, iterations=2000, target_acceptance=0.8, chains=4).diagnostics
+    long = small.infer(
+        images, iterations=2000, chains=4, sampler=small.sampler.override(target_acceptance=0.8)
+    ).diagnostics
     assert long.converged, long.warnings
-    short = small.infer(images, iterations=20, burn_in=0, step_size=1e-4, chains=2).diagnostics
+    short = small.infer(
+        images, chains=2, sampler=small.sampler.override(iterations=20, burn_in=0, step_size=1e-4)
+    ).diagnostics
     assert not short.converged
     assert any("more iterations" in warning for warning in short.warnings)
     assert not small.infer(images, iterations=3).diagnostics.converged  # too short to tell is not converged
@@ -296,19 +331,19 @@ BAD = {
         dict(images=np.zeros((8, 8)), mask=np.ones((4, 4))),
         r"mask: expected shape \(8, 8\) or \(1, 8, 8\)",
     ),
-    "weights": (dict(images=np.zeros((8, 8)), weights=np.full((8, 8), 2.0)), r"between 0 and 1, got 2 to 2"),
+    "mask values": (dict(images=np.zeros((8, 8)), mask=np.full((8, 8), 2.0)), r"between 0 and 1, got 2 to 2"),
     "lights": (dict(images=np.zeros((2, 8, 8)), lights=np.ones((3, 3))), r"lights: expected shape \(2, 3\)"),
     "nan light": (dict(images=np.zeros((8, 8)), lights=[0, 0, np.nan]), r"lights: expected finite"),
-    "albedo": (dict(images=np.zeros((8, 8)), albedo=np.ones(64)), r"albedo: expected shape \(8, 8\)"),
-    "normals": (dict(images=np.zeros((8, 8)), normals=np.ones((8, 8))), r"normals: expected shape \(8, 8, 3\)"),
-    "chains": (dict(images=np.zeros((8, 8)), chains=0), r"chains: expected at least 1"),
+    "albedo": (
+        dict(images=np.zeros((8, 8)), surface=dl.Surface(np.ones(63), np.ones((3, 63)))),
+        r"surface.albedo: expected shape \(64,\)",
+    ),
+    "normals": (
+        dict(images=np.zeros((8, 8)), surface=dl.Surface(np.ones(64), np.ones((64, 3)))),
+        r"surface.normals: expected shape \(3, 64\)",
+    ),
+    "chains": (dict(images=np.zeros((8, 8)), chains=0), r"chains: expected a whole number of at least 1"),
     "iterations": (dict(images=np.zeros((8, 8)), iterations=0), r"iterations: expected a whole number"),
-    "burn-in": (dict(images=np.zeros((8, 8)), burn_in=60), r"burn_in: expected .* fewer than the 60"),
-    "step": (dict(images=np.zeros((8, 8)), step_size=-1.0), r"step_size: expected a positive"),
-    "setting": (dict(images=np.zeros((8, 8)), stepsize=1.0), r"unknown sampler setting \['stepsize'\]"),
-    "hidden": (dict(images=np.zeros((8, 8)), hidden="no"), r"hidden: expected one of"),
-    "target": (dict(images=np.zeros((8, 8)), target_acceptance=1.5), r"target_acceptance: expected between"),
-    "anneal": (dict(images=np.zeros((8, 8)), anneal=0.5), r"anneal: expected a temperature"),
 }
 
 
@@ -317,6 +352,35 @@ def test_bad_input_is_refused_in_words(small, case):
     arguments, message = BAD[case]
     with pytest.raises(ValueError, match=message):
         small.infer(**arguments)
+
+
+BAD_SETTINGS = {
+    "burn-in": (dict(burn_in=60), r"burn_in: expected .* fewer than the 60"),
+    "step": (dict(step_size=-1.0), r"step_size: expected a positive"),
+    "setting": (dict(stepsize=1.0), r"unknown sampler setting \['stepsize'\]"),
+    "hidden": (dict(hidden="no"), r"hidden: expected one of"),
+    "target": (dict(target_acceptance=1.5), r"target_acceptance: expected between"),
+    "anneal": (dict(anneal=0.5), r"anneal: expected a temperature"),
+    "keep": (dict(keep=61), r"keep: expected 0 to 60, the number of iterations, got 61"),
+    "gauge": (dict(gauge_moves=-1), r"gauge_moves: expected a whole number of at least 0"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SETTINGS)
+def test_bad_settings_are_refused_in_words(small, case):
+    changes, message = BAD_SETTINGS[case]
+    with pytest.raises(ValueError, match=message):
+        small.sampler.override(**changes)
+
+
+def test_a_sampler_is_an_object_or_a_name(small):
+    images = small.sample(1).images[0]
+    by_name = small.infer(images, sampler="paper", iterations=10)
+    by_object = small.infer(images, sampler=Sampler.of_preset("paper").override(iterations=10))
+    np.testing.assert_array_equal(by_name.albedo, by_object.albedo)
+    assert by_name.info["iterations"] == 10
+    with pytest.raises(ValueError, match="unknown preset 'fast'"):
+        small.infer(images, sampler="fast")
 
 
 def test_bad_batches_and_models_are_refused(small, tiny):
@@ -345,7 +409,7 @@ def test_bad_batches_and_models_are_refused(small, tiny):
 
 
 def test_shadow_weights_can_be_turned_off():
-    best = preset("best")
+    best = Sampler.of_preset("best")
     assert best.shadow is not None
     assert best.override(shadow=None).shadow == best.shadow  # None says nothing
     assert best.override(shadow=False).shadow is None

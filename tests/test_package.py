@@ -14,7 +14,7 @@ from PIL import Image
 
 from deep_lambertian.cli import COMMANDS
 from deep_lambertian.inference import chain
-from deep_lambertian.support import compiled as traces
+from deep_lambertian.support import compiled
 
 ROOT = Path(__file__).parent.parent
 
@@ -94,10 +94,12 @@ def test_each_shape_is_compiled_once(small):
     small.infer_many(images)
     advance, start = count()
     small.infer_many(images, iterations=7, seed=3)
-    small.infer_many(images + 0.01, iterations=31, burn_in=3, anneal=4.0)
+    small.infer_many(images + 0.01, sampler=small.sampler.override(iterations=31, burn_in=3, anneal=4.0))
     small.infer_many(images)
     assert count() == (advance, start)
-    small.infer_many(images, step_size=0.02)  # where a chain starts is compiled anew; the chain itself is not
+    small.infer_many(
+        images, sampler=small.sampler.override(step_size=0.02)
+    )  # where a chain starts is compiled anew; the chain itself is not
     assert count() == (advance, start + 1)
     small.infer_many(images[:, :11])
     assert count() == (advance + 1, start + 2)
@@ -106,15 +108,15 @@ def test_each_shape_is_compiled_once(small):
 def test_each_shape_of_a_single_object_is_compiled_once(small):
     images = small.sample(1, images=13).images[0]
     small.infer(images)
-    before = len(traces._programs)
+    before = len(compiled._programs)
     small.infer(images, iterations=7, seed=3)
-    small.infer(images + 0.01, iterations=31, burn_in=3, anneal=4.0)
+    small.infer(images + 0.01, sampler=small.sampler.override(iterations=31, burn_in=3, anneal=4.0))
     small.infer(images)
-    assert len(traces._programs) == before
-    small.infer(images, step_size=0.02)
-    assert len(traces._programs) == before + 1
+    assert len(compiled._programs) == before
+    small.infer(images, sampler=small.sampler.override(step_size=0.02))
+    assert len(compiled._programs) == before + 1
     small.infer(images[:11])
-    assert len(traces._programs) == before + 3
+    assert len(compiled._programs) == before + 3
 
 
 def test_what_is_compiled_ahead_is_not_compiled_again(small):
@@ -122,9 +124,9 @@ def test_what_is_compiled_ahead_is_not_compiled_again(small):
     plain = small.infer(images, iterations=6)
     for settings in ({}, {"lights": np.ones((12, 3), np.float32)}):
         small.compile_ahead(12, lights=bool(settings), quick=True)()
-        before = len(traces._programs)
+        before = len(compiled._programs)
         quick = small.infer(images, iterations=6, quick=True, **settings)
-        assert len(traces._programs) == before
+        assert len(compiled._programs) == before
         if not settings:
             np.testing.assert_allclose(quick.albedo, plain.albedo, rtol=1e-3)
 

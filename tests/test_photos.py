@@ -37,7 +37,7 @@ def portrait():
 
 @pytest.fixture(scope="module")
 def result(model, portrait):
-    return infer_photos(model, [("me.png", portrait.photo)], keep=2, **SHORT)
+    return infer_photos(model, [("me.png", portrait.photo)], **SHORT, sampler=model.sampler.override(keep=2))
 
 
 def save(path, linear):

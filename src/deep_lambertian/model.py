@@ -121,10 +121,10 @@ class DLN:
         """Albedo, normals and lights, with their uncertainty, from one image or several of the same object.
 
         `images` is (H, W) or (P, H, W): linear intensities of about [0, 1], or integers whose full range means that.
-        `lights` (P, 3) and a `surface` of albedo (H, W) and normals (H, W, 3) are held fixed where they are given:
-        known lights make it photometric stereo, a known surface leaves the light to be found. `mask`, (H, W) or
-        (P, H, W), says how much a pixel counts, from 0 to 1. `sampler` says how to sample, as a `Sampler` or the name
-        of a preset; `iterations` and `chains` change these of its settings.
+        `lights` (P, 3) and a `surface` (see `Surface.from_pictures`) are held fixed where they are given: known lights
+        make it photometric stereo, a known surface leaves the light to be found. `mask`, (H, W) or (P, H, W), says how
+        much a pixel counts, from 0 to 1. `sampler` says how to sample, as a `Sampler` or the name of a preset;
+        `iterations` and `chains` change these of its settings.
         """
         request = check_request(self.shape, images, lights, mask, surface)
         return self._run([request], self._sampler(sampler, iterations, chains), seed)[0]

@@ -41,9 +41,13 @@ class Surface:
     @classmethod
     def from_pictures(cls, albedo: ArrayLike, normals: ArrayLike) -> "Surface":
         """From albedo (..., H, W) and normals (..., H, W, 3), as NumPy arrays of single precision."""
-        albedo, normals = np.asarray(albedo, np.float32), np.moveaxis(np.asarray(normals, np.float32), -1, -3)
+        albedo, normals = np.asarray(albedo, np.float32), np.asarray(normals, np.float32)
+        if albedo.ndim < 2 or normals.shape != (*albedo.shape, 3):
+            raise ValueError(
+                f"surface: expected albedo (H, W) and normals (H, W, 3), got shapes {albedo.shape} and {normals.shape}"
+            )
         batch = albedo.shape[:-2]
-        return cls(albedo.reshape(*batch, -1), normals.reshape(*batch, 3, -1))
+        return cls(albedo.reshape(*batch, -1), np.moveaxis(normals, -1, -3).reshape(*batch, 3, -1))
 
     def pictures(self, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
         """Albedo (..., H, W) and normals (..., H, W, 3): what users see."""

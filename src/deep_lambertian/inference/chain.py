@@ -26,7 +26,7 @@ from deep_lambertian.support import compiled, draws
 from deep_lambertian.support.distributed import gather, is_shared, place
 from deep_lambertian.support.moments import Moments
 from deep_lambertian.support.progress import chunks
-from deep_lambertian.surface import Surface
+from deep_lambertian.surface import Leaf, Surface
 
 PIECE = 25  # sweeps after which Python looks up: a key that stops the program is heard within seconds
 SHORT = 1000  # sweeps: compiling well is worth the time for a longer chain, or for many objects
@@ -64,7 +64,7 @@ def run(
     sampler: Sampler,
     *,
     seed: int = 0,
-    given: dict[str, jax.Array] | None = None,
+    given: dict[str, Leaf] | None = None,
     known: frozenset[str] = frozenset(),
     layout: Layout | None = None,
 ) -> Sampled:

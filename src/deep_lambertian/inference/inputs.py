@@ -42,7 +42,7 @@ def check_request(
     surface: Surface | None = None,
     name: str = "images",
 ) -> Request:
-    """Bring one object's inputs to the sampler's form, or raise a ValueError; `surface` holds pictures."""
+    """Bring one object's inputs to the sampler's form, or raise a ValueError."""
     pixels = _images(shape, images, name)
     count = pixels.shape[0]
     seen = np.ones_like(pixels) if mask is None else _mask(shape, count, mask)
@@ -56,10 +56,9 @@ def check_request(
     if lights is not None:
         known["lights"] = _known("lights", lights, (count, 3))
     if surface is not None:
-        given = Surface.from_pictures(
-            _known("albedo", surface.albedo, shape), _known("normals", surface.normals, (*shape, 3))
-        )
-        known |= {"albedo": given.albedo, "normals": given.normals}
+        size = shape[0] * shape[1]
+        known["albedo"] = _known("surface.albedo", surface.albedo, (size,))
+        known["normals"] = _known("surface.normals", surface.normals, (3, size))
     return Request(pixels, seen, known)
 
 

@@ -126,7 +126,7 @@ class Trace:
         record = now.t * TRACE_LENGTH // jnp.maximum(now.schedule.iterations, TRACE_LENGTH)
         return lax.dynamic_update_index_in_dim(seen, fold(values), record, 0)
 
-    def finish(self, seen: jax.Array, sizes: Sizes, iterations: int) -> Found:
+    def finish(self, seen: np.ndarray, sizes: Sizes, iterations: int) -> Found:
         """Records (objects, chains, records, ...) by name: those that a chain of this length has filled."""
         return unfold(self.row(sizes), np.asarray(seen)[:, :, : min(iterations, TRACE_LENGTH)])
 

@@ -18,7 +18,7 @@ from deep_lambertian.inference.normals import DrawNormals
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.inference.state import Block, State
 from deep_lambertian.support import draws
-from deep_lambertian.surface import Surface, on_sphere
+from deep_lambertian.surface import Leaf, Surface, on_sphere
 
 BLOCKS = ("hidden", "albedo", "lights", "normals", "gauge", "shadows")  # a block's place among these makes its key
 
@@ -45,7 +45,7 @@ def sweep(key: jax.Array, params: Params, data: Observation, state: State, block
     return state
 
 
-def start(params: Params, data: Observation, sampler: Sampler, given: dict[str, jax.Array]) -> State:
+def start(params: Params, data: Observation, sampler: Sampler, given: dict[str, Leaf]) -> State:
     """The surface at the prior's visible biases, the lights where conditional 3 then expects them.
 
     What is `given`, of albedo, normals, lights and step_size, starts there instead.

@@ -25,7 +25,6 @@ from deep_lambertian.data.dataset import Skipped
 from deep_lambertian.data.folder import Entry, ObjectFolder
 from deep_lambertian.inference.inputs import check_request
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
 from deep_lambertian.support import distributed
 from deep_lambertian.support.files import atomic_write

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deep_lambertian.support import compiled as traces
+from deep_lambertian.support import compiled
 
 LOG: list[str] = []
 
@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def forget(monkeypatch):
-    monkeypatch.setattr(traces, "_programs", {})
+    monkeypatch.setattr(compiled, "_programs", {})
     jax.clear_caches()
     LOG.clear()
 
@@ -35,11 +35,11 @@ def forget(monkeypatch):
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_program_is_traced_once_for_all_processes(folder, monkeypatch, quick):
     x = np.arange(3, dtype=np.float32)
-    np.testing.assert_array_equal(traces.program(twice, x, quick=quick)(x)["twice"], 2 * x)
+    np.testing.assert_array_equal(compiled.program(twice, x, quick=quick)(x)["twice"], 2 * x)
     assert LOG == ["traced"]
     assert [path.name.startswith("traced-") for path in folder.iterdir()].count(True) == 1
     forget(monkeypatch)
-    again = traces.program(twice, x, quick=quick)
+    again = compiled.program(twice, x, quick=quick)
     np.testing.assert_array_equal(again(x + 1)["twice"], 2 * x + 2)
     assert again.shapes["twice"].shape == (3,)
     assert LOG == []
@@ -47,26 +47,26 @@ def test_a_program_is_traced_once_for_all_processes(folder, monkeypatch, quick):
 
 def test_other_shapes_types_and_settings_are_other_programs(folder, monkeypatch):
     x = np.arange(3, dtype=np.float32)
-    traces.program(twice, x)
+    compiled.program(twice, x)
     for other in (np.arange(4, dtype=np.float32), np.arange(3, dtype=np.int32)):
         LOG.clear()
-        np.testing.assert_array_equal(traces.program(twice, other)(other)["twice"], 2 * other)
+        np.testing.assert_array_equal(compiled.program(twice, other)(other)["twice"], 2 * other)
         assert LOG == ["traced"]
     forget(monkeypatch)
-    monkeypatch.setattr(traces, "_code", lambda: "another version")
-    traces.program(twice, x)
+    monkeypatch.setattr(compiled, "_code", lambda: "another version")
+    compiled.program(twice, x)
     assert LOG == ["traced"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", None])
 def test_a_damaged_file_is_written_anew(folder, monkeypatch, damage):
     x = np.arange(3, dtype=np.float32)
-    traces.program(twice, x)
+    compiled.program(twice, x)
     (path,) = folder.glob("traced-*")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
     forget(monkeypatch)
-    np.testing.assert_array_equal(traces.program(twice, x)(x)["twice"], 2 * x)
+    np.testing.assert_array_equal(compiled.program(twice, x)(x)["twice"], 2 * x)
     assert LOG == ["traced"]
     assert len(path.read_bytes()) == len(whole)
 
@@ -77,7 +77,7 @@ def test_a_folder_that_is_none_does_not_matter(folder, monkeypatch):
     jax.config.update("jax_enable_compilation_cache", False)
     try:
         x = np.ones(2, np.float32)
-        np.testing.assert_array_equal(traces.program(twice, x)(x)["twice"], 2 * x)
+        np.testing.assert_array_equal(compiled.program(twice, x)(x)["twice"], 2 * x)
     finally:
         jax.config.update("jax_enable_compilation_cache", True)
 
@@ -85,7 +85,7 @@ def test_a_folder_that_is_none_does_not_matter(folder, monkeypatch):
 def test_donated_memory_is_used(folder):
     add = jax.jit(lambda x, y: x + y)
     x, y = jnp.ones(1000), jnp.ones(1000)
-    total = traces.program(add, x, y, donated=1)(x, y)
+    total = compiled.program(add, x, y, donated=1)(x, y)
     assert y.is_deleted()
     assert not x.is_deleted()
     np.testing.assert_array_equal(total, 2)

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from deep_lambertian.data.yaleb import load_yaleb, protocol
     from deep_lambertian.faces.alignment import Alignment
     from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, find_face
-    from deep_lambertian.synthetic.datasets import make_faces, make_solids
+    from deep_lambertian.synthetic.heads import make_faces
+    from deep_lambertian.synthetic.solids import make_solids
 
 __all__ = [
     "Alignment",
@@ -48,8 +49,8 @@ __getattr__, __dir__ = lazy_names(
         "load_folder": "data.folder",
         "load_photos": "data.folder",
         "load_yaleb": "data.yaleb",
-        "make_faces": "synthetic.datasets",
-        "make_solids": "synthetic.datasets",
+        "make_faces": "synthetic.heads",
+        "make_solids": "synthetic.solids",
         "protocol": "data.yaleb",
         "split_aloi": "data.aloi",
     },

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from deep_lambertian.data.registry import loaders
 from deep_lambertian.support.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -44,14 +45,9 @@ __getattr__, __dir__ = lazy_names(
         "Skipped": "data.dataset",
         "find_face": "faces.find",
         "folder_objects": "data.folder",
-        "load_aloi": "data.aloi",
-        "load_faces": "data.face_collection",
-        "load_folder": "data.folder",
         "load_photos": "data.folder",
-        "load_yaleb": "data.yaleb",
-        "make_faces": "synthetic.heads",
-        "make_solids": "synthetic.solids",
         "protocol": "data.yaleb",
         "split_aloi": "data.aloi",
+        **loaders(),
     },
 )

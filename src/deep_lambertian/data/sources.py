@@ -69,6 +69,11 @@ class Source(ABC):
             found.setdefault(name.rpartition("/")[0], []).append(name)
         return found
 
+    def contents(self) -> str:
+        """What a message says of a source in which nothing of use has been found."""
+        first = f" (the first is {self.names[0]!r})" if self.names else ""
+        return f"{len(self.names)} files, none of which is one{first}"
+
 
 def describe(error: BaseException) -> str:
     """An error in a few words, without the path that some errors repeat."""

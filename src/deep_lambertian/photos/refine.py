@@ -8,7 +8,6 @@ turn, with the lights as they were found. What lies in shadow in every photo sta
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import ndimage
 
 from deep_lambertian.inference.conditionals import (
     NormalsQuadratic,
@@ -22,6 +21,7 @@ from deep_lambertian.inference.gibbs import shadow_weights
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.inference.sampler import ShadowWeights
 from deep_lambertian.support import compiled as traces
+from deep_lambertian.support.resampling import enlarge_cubic
 from deep_lambertian.surface import render, shading
 
 ALBEDO_STD = 0.15  # how far the albedo of a photo's pixel may be from that of the model's pixel around it
@@ -32,23 +32,12 @@ STIFFNESS = 100.0
 ROUNDS = 12
 
 
-def enlarge(values: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """A smooth (h, w) or (h, w, 3) at a larger `shape`, by cubic splines; both cover the same area."""
-    down, across = (_spline(old, new) for old, new in zip(values.shape[:2], shape, strict=True))
-    return np.ascontiguousarray(np.einsum("ij,jk...,lk->il...", down, values, across, optimize=True), np.float32)
-
-
-def _spline(old: int, new: int) -> np.ndarray:
-    """Cubic splines along one axis as the linear map (new, old) that they are."""
-    return np.asarray(ndimage.zoom(np.eye(old), (new / old, 1), order=3, mode="nearest", grid_mode=True))
-
-
 def refine(
     post: Posterior, images: np.ndarray, weights: np.ndarray | None = None, rounds: int = ROUNDS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Albedo (h, w) and normals (h, w, 3) that explain images (P, h, w), of the brightness that the model saw."""
     shape = images.shape[1:]
-    albedo, normals = np.maximum(enlarge(post.albedo, shape), 1e-3), enlarge(post.normals, shape)
+    albedo, normals = np.maximum(enlarge_cubic(post.albedo, shape), 1e-3), enlarge_cubic(post.normals, shape)
     normals /= np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-6)
     seen = np.ones_like(images) if weights is None else np.broadcast_to(weights, images.shape)
     albedo, found = _compiled(len(images), albedo.size)(

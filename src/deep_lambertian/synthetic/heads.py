@@ -329,7 +329,7 @@ def draw_faces(count: int, images: int = 1, size: int = 24, seed: int = 0, **opt
 
     The seed and a person's place in the batch decide who it is, whatever the count, the size and the number of images.
     """
-    check_drawable(count, images, size, options.get("lights"), options.get("noise", 0.0))
+    check_drawable(count, images, size, options)
     return draw_scenes(face_surface, draw_people(count, seed), images, size, seed, **options)
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from deep_lambertian.data.images import LUMINANCE, resize
+from deep_lambertian.data.images import LUMINANCE
 from deep_lambertian.faces.alignment import ASPECT, FRAME, Alignment
+from deep_lambertian.support.resampling import average_areas
 from deep_lambertian.synthetic.heads import draw_people, face_canvas, face_surface, head_inside, logistic
 from deep_lambertian.synthetic.scenes import draw_scenes
 
@@ -48,8 +49,8 @@ def draw_portrait(
     tint = skin * SKIN / (SKIN @ LUMINANCE) + (1 - skin) * HAIR / (HAIR @ LUMINANCE)
     columns = round(side * ASPECT)
     lit = scene.images[0, 0] + FILL * scene.albedo[0] * scene.normals[0, ..., 2]
-    layer = resize(lit[..., None] * tint, (side, columns))
-    alpha = resize(head, (side, columns))[..., None]
+    layer = average_areas(lit[..., None] * tint, (side, columns))
+    alpha = average_areas(head, (side, columns))[..., None]
     photo = _background(rng, size)
     left = round(width * rng.uniform(0.42, 0.58) - columns / 2)
     top = round((height - side) / 2 + 0.04 * height)

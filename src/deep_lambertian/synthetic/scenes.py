@@ -160,11 +160,15 @@ def draw_scenes(
     return Scenes(pictures, albedo, normals, height, toward, np.concatenate(found) if found else None)
 
 
-def check_drawable(count: int, images: int, size: int, lights: ArrayLike | None = None, noise: float = 0.0) -> None:
+def check_drawable(count: int, images: int, size: int, options: Options) -> None:
     """Refuse what cannot be drawn, saying what was got and what was expected."""
+    unknown = set(options) - set(Options.__annotations__)
+    if unknown:
+        raise TypeError(f"unknown options {sorted(unknown)}; expected some of {list(Options.__annotations__)}")
     for name, value, least in (("count", count, 1), ("images", images, 1), ("size", size, 4)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}")
+    noise, lights = options.get("noise", 0.0), options.get("lights")
     if not (np.isfinite(noise) and noise >= 0):
         raise ValueError(f"noise, a standard deviation, must be finite and not negative; got {noise!r}")
     allowed = [(images, 3), (count, images, 3)]

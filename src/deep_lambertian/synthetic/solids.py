@@ -90,7 +90,7 @@ def solid_surface(p: Params, size: int) -> Surface:
 
 def draw_solids(count: int, images: int = 1, size: int = 24, seed: int = 0, **options: Unpack[Options]) -> Scenes:
     """`count` solids of `size`×`size` pixels in `images` images each, with their `mask`; otherwise as `draw_faces`."""
-    check_drawable(count, images, size, options.get("lights"), options.get("noise", 0.0))
+    check_drawable(count, images, size, options)
     return draw_scenes(solid_surface, draw_params(count, seed), images, size, seed, **options)
 
 

@@ -13,10 +13,10 @@ from PIL import Image
 
 from deep_lambertian.data import Dataset, load_faces, load_folder, load_photos, load_yaleb, protocol
 from deep_lambertian.data.augment import mirror, random_translations, translate
-from deep_lambertian.data.check import check, contact_sheet
 from deep_lambertian.data.dataset import View, stack_objects
 from deep_lambertian.data.folder import natural, read_lights
 from deep_lambertian.data.yaleb import SUBSET_ANGLES, illumination_subset, light_direction
+from deep_lambertian.report.data_check import check, contact_sheet
 from test_package import dln
 
 

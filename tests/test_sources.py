@@ -239,10 +239,10 @@ def test_places_that_are_no_source(tmp_path):
 def test_unreadable_permissions(tmp_path, monkeypatch):
     folder = as_folder(tmp_path)
 
-    def forbidden(path: Path) -> bytes:  # as for anyone but root, to whom nothing is forbidden
+    def forbidden(path: Path, *_: object) -> None:  # as for anyone but root, to whom nothing is forbidden
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    monkeypatch.setattr(Path, "open", forbidden)
     with open_source(folder) as source, pytest.raises(SourceError, match="permission denied"):
         source.read("top.txt")
 

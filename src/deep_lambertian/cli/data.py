@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     import json
 
-    from deep_lambertian.data.check import check, contact_sheet
+    from deep_lambertian.report.data_check import check, contact_sheet
     from deep_lambertian.support.pictures import save_png
 
     data = load(options.kind, options.path, options.size, options.seed)

@@ -42,7 +42,7 @@ class ObjectFolder:
         self.source = open_source(path)
         folders = self.source.folders()
         self._common = _common_lights(self.source, folders)
-        self.unreadable: list[str] = getattr(self.source, "unreadable", [])
+        self.unreadable = self.source.unreadable
         self.entries: dict[str, Entry] = {}
         for folder in sorted(folders):
             files = folders[folder]

@@ -1,6 +1,6 @@
 """How well faces are found and aligned: `python -m benchmarks.face_finder DATA_DIR --json`.
 
-DATA_DIR holds CroppedYale.zip, faces48.npz, aloi_red4_ill.tar and, for training, psmImages.zip. Crops of Extended Yale
+DATA_DIR holds CroppedYale.zip, faces48.npz and aloi_red4_ill.tar. Crops of Extended Yale
 B (subjects 11 to 39, subsets 1 and 2) are pasted at known size, rotation and place into larger scenes, half of them
 with a hard edge and half with a soft one. All that knows Yale B, the mean face and the last steps of the alignment, is
 fitted without the subjects of a fold before they are looked for; the nets themselves have never seen Yale B. A face
@@ -8,8 +8,7 @@ counts where one of those found lies, on average over the frame, within a pixel 
 other measure, of the frame in which its irises and mouth lie as they do on average over the other people. Beyond that:
 faces of faces48 that were kept from training, scenes without a face, and the processor's time for a photo of 640×480.
 
-Each part's figures go to stderr as they come. `--train OUT` trains the bundled weights instead, and writes them to
-OUT.
+Each part's figures go to stderr as they come. `tools/train_face_finder` trains the bundled weights.
 """
 
 import argparse
@@ -31,7 +30,6 @@ from deep_lambertian.faces.detector import Detector
 from deep_lambertian.faces.find import find_faces
 from tools.train_face_finder import marks as face_marks
 from tools.train_face_finder import samples as face_samples
-from tools.train_face_finder import training as face_training
 from tools.train_face_finder.samples import TEXTURES, texture
 
 SIZE = (480, 640)
@@ -131,12 +129,12 @@ def yale_figures(data: Path, step: int, report: Report) -> Figures:
     crops = face_marks.yale_crops(data, (1, 2, 3))
     subjects = sorted({subject for subject, _, _ in crops})
     nets = face_detector.bundled()
-    rests = face_marks.lay_to_rest(nets.judge, crops)
+    judged = face_marks.judged_crops(nets.judge, crops)
     trials: list[Trial] = []
     folds = []
     for k, fold in enumerate(folds_of(subjects)):
         training = [crop for crop in crops if crop[0] not in fold]
-        steps = face_marks.fit_steps(nets.judge, [rest for rest in rests if rest.subject not in fold])
+        steps = face_marks.fit_steps(nets.judge, [each for each in judged if each.subject not in fold])
         detector = replace(nets, steps=steps, mean=face_marks.mean_face(training))
         marks = face_marks.mean_marks([crop[0] for crop in training])
         tried = []
@@ -219,27 +217,19 @@ def as_line(name: str, figures: Figures) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="find_faces"
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, prog="face_finder"
     )
     parser.add_argument("data", type=Path, metavar="DATA_DIR")
-    parser.add_argument("--train", type=Path, metavar="OUT", help="train the bundled weights and write them to OUT")
-    parser.add_argument("--step", type=int, help=f"use every so many images only (default: {STEP}; to train: all)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the training")
-    parser.add_argument("--workers", type=int, default=2, help="processes that make inputs for the training")
+    parser.add_argument("--step", type=int, default=STEP, help="use every so many images only (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     options = parser.parse_args(arguments)
-    if options.train:
-        step = options.step or 1
-        detector = face_training.train_detector(options.data, options.seed, step, options.workers)
-        np.savez_compressed(options.train, **detector.to_arrays())  # pyright: ignore[reportArgumentType]
-        return 0
 
     def report(name: str, part: Figures) -> None:
         if not options.quiet:
             print(as_line(name, part), file=sys.stderr, flush=True)
 
-    figures = run(options.data, options.step or STEP, report)
+    figures = run(options.data, options.step, report)
     if options.json:
         print(json.dumps(figures, indent=2))
     else:

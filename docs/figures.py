@@ -190,7 +190,7 @@ def demo() -> Image.Image:
 
 def synthetic_faces() -> Image.Image:
     """People of `make_faces`, each under several lights."""
-    from deep_lambertian.data.check import contact_sheet
+    from deep_lambertian.report.data_check import contact_sheet
 
     return contact_sheet(dl.data.make_faces(count=8, images=8, size=72, seed=0), objects=8)
 

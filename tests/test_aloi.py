@@ -11,9 +11,10 @@ import pytest
 from PIL import Image
 
 from deep_lambertian.data.aloi import load_aloi, split_aloi
-from deep_lambertian.data.dataset import stack_objects
-from deep_lambertian.data.masks import bounding_box, crop, flawed, offset, shift_back
+from deep_lambertian.data.dataset import View, stack_objects
+from deep_lambertian.data.masks import bounding_box, flawed, offset, shift_back
 from deep_lambertian.data.sources import SourceError
+from deep_lambertian.support.resampling import average_areas
 
 DATA = Path(os.environ.get("DLN_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
 HEIGHT, WIDTH = 48, 64
@@ -89,7 +90,7 @@ def test_the_miniature_is_found_cropped_and_laid_over(folder: Path):
     assert not data.images[~data.mask].any()
     assert (data.mask[0] == data.mask[0, :1]).all()
     # The ellipse fills its box: its dark half is in, and the corners are out.
-    truth = crop(ellipse()[2] > 0.5, expected_box(), 24) > 0.5
+    truth = average_areas((ellipse()[2] > 0.5)[expected_box()].astype(np.float32), (24, 24)) > 0.5
     assert (data.mask[0, 0] & truth).sum() / (data.mask[0, 0] | truth).sum() > 0.93
     assert not data.mask[0, 0][[0, 0, -1, -1], [0, -1, 0, -1]].any()
     shifts = data.info["shifts"]["3"]
@@ -158,7 +159,7 @@ def test_split(folder: Path):
     with pytest.raises(ValueError, match="expected more than 14 images, got 13"):
         split_aloi(data.objects(["12"]), train=1)
     with pytest.raises(ValueError, match="images of ALOI"):
-        split_aloi(stack_objects([("a", [("a.png", np.zeros((4, 4)))])]))
+        split_aloi(stack_objects([("a", [View("a.png", np.zeros((4, 4)))])]))
 
 
 @pytest.mark.parametrize("pattern", ["mask4/{n}/{n}_c{c}.png", "{n}_l3c{c}.png", "{n}/{n}.png", "m/{n}_r0.png"])

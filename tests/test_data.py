@@ -13,10 +13,10 @@ from PIL import Image
 
 from deep_lambertian.data import Dataset, load_faces, load_folder, load_photos, load_yaleb, protocol
 from deep_lambertian.data.augment import mirror, random_translations, translate
-from deep_lambertian.data.check import check, contact_sheet
-from deep_lambertian.data.dataset import stack_objects
+from deep_lambertian.data.dataset import View, stack_objects
 from deep_lambertian.data.folder import natural, read_lights
 from deep_lambertian.data.yaleb import SUBSET_ANGLES, illumination_subset, light_direction
+from deep_lambertian.report.data_check import check, contact_sheet
 from test_package import dln
 
 
@@ -28,11 +28,11 @@ def png(image: np.ndarray) -> bytes:
 
 def ragged(counts=(3, 1, 4), size=(4, 5)) -> Dataset:
     """Objects with unequal numbers of images; image p of object s is s + p/10 throughout."""
-    return stack_objects(
-        [(f"o{s}", [(f"i{p}", np.full(size, s + p / 10, np.float32)) for p in range(n)]) for s, n in enumerate(counts)],
-        lights=[[np.array([s, p, 1.0]) for p in range(n)] for s, n in enumerate(counts)],
-        subsets=[[1 + p % 2 for p in range(n)] for n in counts],
-    )
+
+    def view(s: int, p: int) -> View:
+        return View(f"i{p}", np.full(size, s + p / 10), light=np.array([s, p, 1.0]), subset=1 + p % 2)
+
+    return stack_objects([(f"o{s}", [view(s, p) for p in range(n)]) for s, n in enumerate(counts)])
 
 
 def test_ragged_objects_in_one_array():

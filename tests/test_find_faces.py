@@ -11,10 +11,12 @@ from scipy import ndimage
 
 from benchmarks.face_finder import folds_of, scene
 from deep_lambertian.faces import detector as face_detector
-from deep_lambertian.faces.alignment import FRAME, Alignment, Box, resample
+from deep_lambertian.faces.alignment import FRAME, Alignment, Box
 from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, detect, find_face, find_faces
+from deep_lambertian.support.resampling import sample_affine
 from tools.train_face_finder import marks as face_marks
 from tools.train_face_finder import samples as face_samples
+from tools.train_face_finder.training import to_arrays
 
 DATA = Path(os.environ.get("DLN_DATA", Path(__file__).parent.parent.parent / "shared" / "data"))
 TURNED = Alignment.from_pose((70.0, 60.0), 80.0, 0.3)
@@ -230,7 +232,7 @@ def test_eight_bit_photos_mean_the_same():
 def test_resampling_keeps_a_straight_ramp():
     y, x = np.mgrid[:90, :100].astype(float)
     points = TURNED.to_photo(np.stack(np.meshgrid(np.arange(8.0, 16), np.arange(8.0, 16)), -1))
-    ramp = resample(0.01 * x + 0.02 * y, TURNED.matrix, FRAME)[8:16, 8:16]
+    ramp = sample_affine(0.01 * x + 0.02 * y, TURNED.matrix, FRAME)[8:16, 8:16]
     np.testing.assert_allclose(ramp, 0.01 * points[..., 0] + 0.02 * points[..., 1], atol=1e-9)
 
 
@@ -268,7 +270,7 @@ def test_contrast_does_not_depend_on_the_strength_of_light():
 
 def test_a_detector_keeps_its_answers_in_a_file(tmp_path):
     detector = face_detector.bundled()
-    np.savez_compressed(tmp_path / "weights.npz", **detector.to_arrays())
+    np.savez_compressed(tmp_path / "weights.npz", **to_arrays(detector))
     again = face_detector.Detector.from_arrays(np.load(tmp_path / "weights.npz"))
     assert (tmp_path / "weights.npz").stat().st_size < 300_000
     for one, other in zip(detector.judge.layers, again.judge.layers, strict=True):
@@ -313,7 +315,7 @@ def real_data(*names: str) -> Path:
 
 @pytest.mark.data
 def test_unseen_people_are_found_and_their_eyes_and_mouth_placed_within_a_pixel():
-    """One fold of `benchmarks.find_faces`: all that knows Yale B is fitted, on fewer images, without these people.
+    """One fold of `benchmarks.face_finder`: all that knows Yale B is fitted, on fewer images, without these people.
 
     The bundled nets have never seen Yale B. The guards are a little under what the benchmark measures for this fold;
     docs/data.md says why the crops' own edges are met less often than irises and mouth.
@@ -322,7 +324,7 @@ def test_unseen_people_are_found_and_their_eyes_and_mouth_placed_within_a_pixel(
     fold = folds_of(sorted({crop[0] for crop in crops}))[1]
     training = [crop for crop in crops if crop[0] not in fold][::2]
     nets = face_detector.bundled()
-    steps = face_marks.fit_steps(nets.judge, face_marks.lay_to_rest(nets.judge, training, copies=1))
+    steps = face_marks.fit_steps(nets.judge, face_marks.judged_crops(nets.judge, training, copies=1))
     detector = replace(nets, steps=steps, mean=face_marks.mean_face(training))
     marks = face_marks.mean_marks([crop[0] for crop in training])
     strict, marked = [], []

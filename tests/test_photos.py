@@ -14,8 +14,9 @@ from deep_lambertian.inference.diagnostics import Diagnostics
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.learning.augmentation import angles
 from deep_lambertian.photos.placing import mean_image, place, prepare_photos
-from deep_lambertian.photos.refine import enlarge, refine
+from deep_lambertian.photos.refine import refine
 from deep_lambertian.photos.result import chroma, infer_photos
+from deep_lambertian.support.resampling import enlarge_cubic
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import draw_portrait
 from deep_lambertian.synthetic.scenes import shade
@@ -80,7 +81,7 @@ def test_the_photo_under_its_own_light_is_the_photo(result):
     again = result.relight_photo(post.lights[0])
     lit = photo.alignment.crop(again, (48, 42))
     before = photo.alignment.crop(photo.colour, (48, 42))
-    bright = enlarge(post.relight(post.lights[0]), (48, 42)) > 0.2
+    bright = enlarge_cubic(post.relight(post.lights[0]), (48, 42)) > 0.2
     assert np.abs(lit - before)[bright].max() < 0.02
 
 
@@ -138,12 +139,12 @@ def test_refining_brings_back_what_the_small_size_has_lost(images):
     photos = shade(large.albedo[0], large.normals[0], lights[:images])
     albedo, normals = refine(post, photos)
     fresh = shade(large.albedo[0], large.normals[0], np.array([[0.0, 0.0, 1.0], [-0.3, -0.2, 0.9]]))
-    before = relighting_rmse(enlarge(post.scaled_normals, (96, 96)).reshape(-1, 3), fresh.reshape(2, -1))
+    before = relighting_rmse(enlarge_cubic(post.scaled_normals, (96, 96)).reshape(-1, 3), fresh.reshape(2, -1))
     after = relighting_rmse((albedo[..., None] * normals).reshape(-1, 3), fresh.reshape(2, -1))
     assert after < (0.75 if images == 1 else 0.4) * before
     np.testing.assert_allclose(np.linalg.norm(normals, axis=-1), 1, atol=1e-4)
     if images == 4:
-        off = [angles(n, large.normals[0], axis=-1).mean() for n in (enlarge(post.normals, (96, 96)), normals)]
+        off = [angles(n, large.normals[0], axis=-1).mean() for n in (enlarge_cubic(post.normals, (96, 96)), normals)]
         assert off[1] < 0.8 * off[0]
 
 

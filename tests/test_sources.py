@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from deep_lambertian.data import images as image_module
-from deep_lambertian.data.images import ImageError, decode, linear_to_srgb, resize, srgb_to_linear
+from deep_lambertian.data.images import ImageError, decode, linear_to_srgb, srgb_to_linear
 from deep_lambertian.data.sources import Limits, SourceError, open_source
+from deep_lambertian.support.resampling import average_areas
 
 RAMP = np.linspace(0, 255, 12 * 8).reshape(8, 12).astype(np.uint8)
 
@@ -83,19 +84,19 @@ def test_srgb_becomes_linear_and_back():
 @settings(max_examples=60, deadline=None)
 def test_shrinking_keeps_the_mean_and_constants(h, w, new_h, new_w):
     image = np.random.default_rng(0).uniform(0, 1, (h, w)).astype(np.float32)
-    small = resize(image, (new_h, new_w))
+    small = average_areas(image, (new_h, new_w))
     assert small.shape == (new_h, new_w)
     assert small.min() >= image.min() - 1e-5
     assert small.max() <= image.max() + 1e-5
     if new_h <= h and new_w <= w:
         assert small.mean() == pytest.approx(float(image.mean()), abs=1e-4)
-    np.testing.assert_allclose(resize(np.full((h, w), 0.3, np.float32), (new_h, new_w)), 0.3, atol=1e-6)
+    np.testing.assert_allclose(average_areas(np.full((h, w), 0.3, np.float32), (new_h, new_w)), 0.3, atol=1e-6)
 
 
 def test_area_averaging_is_exact_by_blocks():
     image = np.random.default_rng(0).uniform(0, 1, (192, 168)).astype(np.float32)
     blocks = image.reshape(24, 8, 24, 7).mean(axis=(1, 3))
-    np.testing.assert_allclose(resize(image, (24, 24)), blocks, atol=1e-6)
+    np.testing.assert_allclose(average_areas(image, (24, 24)), blocks, atol=1e-6)
 
 
 BAD_IMAGES = {
@@ -238,10 +239,10 @@ def test_places_that_are_no_source(tmp_path):
 def test_unreadable_permissions(tmp_path, monkeypatch):
     folder = as_folder(tmp_path)
 
-    def forbidden(path: Path) -> bytes:  # as for anyone but root, to whom nothing is forbidden
+    def forbidden(path: Path, *_: object) -> None:  # as for anyone but root, to whom nothing is forbidden
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    monkeypatch.setattr(Path, "open", forbidden)
     with open_source(folder) as source, pytest.raises(SourceError, match="permission denied"):
         source.read("top.txt")
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import ndimage
 
 from deep_lambertian.data.yaleb import CROPPED, PROTOCOLS, load_yaleb
-from deep_lambertian.faces.alignment import FRAME, Alignment, octaves_of
+from deep_lambertian.faces.alignment import FRAME, Alignment, Pyramid
 from deep_lambertian.faces.detector import Net, described, judge, move, take_step, way_to
 from deep_lambertian.support.progress import track
 from tools.train_face_finder.samples import NEAR, TEXTURES, lay_in, texture
@@ -70,8 +70,8 @@ def marked_frame(subject: str, pasted: Alignment, mean: np.ndarray) -> Alignment
 
 
 @dataclass(frozen=True)
-class Rest:
-    """A crop in a texture, where it lies, where the judge came to rest on it, and what a step sees there (2, d)."""
+class Judged:
+    """A crop in a texture, where it lies, where the judge's steps ended, and what the next step sees there (2, d)."""
 
     subject: str
     photo: np.ndarray
@@ -80,7 +80,7 @@ class Rest:
     seen: np.ndarray
 
 
-def lay_to_rest(net: Net, crops: Sequence[Crop], seed: int = 0, copies: int = 2) -> list[Rest]:
+def judged_crops(net: Net, crops: Sequence[Crop], seed: int = 0, copies: int = 2) -> list[Judged]:
     """Every crop at random sizes, rotations and edges; the judge starts near it, and is knocked off at the end."""
     found = []
     for i, (subject, crop, _) in enumerate(track(crops, "judging Yale B")):
@@ -95,25 +95,25 @@ def lay_to_rest(net: Net, crops: Sequence[Crop], seed: int = 0, copies: int = 2)
             ground = texture(rng, (side, side), TEXTURES[rng.integers(4)])
             sharp = ndimage.gaussian_filter(crop, max(0.0, 0.5 * (len(crop) / height - 1)), mode="nearest")
             photo = lay_in(rng, ground, sharp, u, v, 1 / height) + rng.normal(0, 0.005, ground.shape)
-            octaves = octaves_of(photo)
+            pyramid = Pyramid(photo)
             poses = [move(frame, rng.uniform(-1, 1, 4) * NEAR * 0.9)]
             for _ in range(3):
-                poses = judge(net, octaves, poses)
+                poses = judge(net, pyramid, poses)
             pose = move(poses[0], rng.normal(0, 0.012, 4))
-            seen = described(net, octaves, [pose])[:, 0]
-            found.append(Rest(subject, photo.astype(np.float32), frame, pose, seen))
+            seen = described(net, pyramid, [pose])[:, 0]
+            found.append(Judged(subject, photo.astype(np.float32), frame, pose, seen))
     return found
 
 
-def fit_steps(net: Net, rests: Sequence[Rest]) -> np.ndarray:
+def fit_steps(net: Net, judged: Sequence[Judged]) -> np.ndarray:
     """Ridge regressions (k, d + 1, 4) to the frame of the marks, each from where the one before has led."""
-    mean = mean_marks([rest.subject for rest in rests])
-    goals = [marked_frame(rest.subject, rest.frame, mean) for rest in rests]
-    poses, views, steps = [rest.pose for rest in rests], [rest.seen for rest in rests], []
+    mean = mean_marks([each.subject for each in judged])
+    goals = [marked_frame(each.subject, each.frame, mean) for each in judged]
+    poses, views, steps = [each.pose for each in judged], [each.seen for each in judged], []
     for k in range(STEPS):
         if k:
-            pairs = track(list(zip(rests, poses, strict=True)), f"step {k + 1}")
-            views = [described(net, octaves_of(rest.photo), [pose])[:, 0] for rest, pose in pairs]
+            pairs = track(list(zip(judged, poses, strict=True)), f"step {k + 1}")
+            views = [described(net, Pyramid(each.photo), [pose])[:, 0] for each, pose in pairs]
         features = np.stack(views, axis=1)
         steps.append(_ridge(features, np.array([way_to(*pair) for pair in zip(poses, goals, strict=True)])))
         poses = take_step(steps[-1], features, poses)

@@ -1,4 +1,4 @@
-"""Trains the nets of `faces.detector`: `python -m benchmarks.face_finder DATA_DIR --train OUT`."""
+"""Trains the nets of `faces.detector`: see `__main__.py`."""
 
 import math
 from pathlib import Path
@@ -8,7 +8,7 @@ import numpy as np
 
 from deep_lambertian.faces.detector import FINDER, JUDGE, Detector, Look, Net
 from deep_lambertian.support.progress import track
-from tools.train_face_finder.marks import MIRRORED, fit_steps, lay_to_rest, mean_face, yale_crops
+from tools.train_face_finder.marks import MIRRORED, fit_steps, judged_crops, mean_face, yale_crops
 from tools.train_face_finder.samples import Samples, backgrounds, faces48, make_many
 
 CHANNELS = {FINDER: (12, 24, 32), JUDGE: (12, 24, 40, 48)}
@@ -98,5 +98,14 @@ def train_detector(data: Path, seed: int = 0, step: int = 1, workers: int = 2) -
         samples = make_many(1000 * seed, count // step, faces, grounds, look, workers)
         nets[look] = train(samples, look, seed, epochs=3)
     crops = yale_crops(data, (1, 2, 3))
-    rests = lay_to_rest(nets[JUDGE], crops[::step], seed)
-    return Detector(nets[FINDER], nets[JUDGE], fit_steps(nets[JUDGE], rests), mean_face(crops))
+    judged = judged_crops(nets[JUDGE], crops[::step], seed)
+    return Detector(nets[FINDER], nets[JUDGE], fit_steps(nets[JUDGE], judged), mean_face(crops))
+
+
+def to_arrays(detector: Detector) -> dict[str, np.ndarray]:
+    """Named arrays in half precision, which changes no answer by more than its own uncertainty."""
+    arrays = {"steps": detector.steps, "mean": detector.mean}
+    for name, net in (("finder", detector.finder), ("judge", detector.judge)):
+        for i, (weights, bias) in enumerate(net.layers):
+            arrays |= {f"{name}.weights{i}": weights, f"{name}.bias{i}": bias}
+    return {name: array.astype(np.float16) for name, array in arrays.items()}

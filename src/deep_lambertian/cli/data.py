@@ -1,23 +1,22 @@
 """Look at data before using it: what is there, what is wrong with it, and a contact sheet to see it by.
 
-Kinds: yaleb (cropped Yale B or Extended Yale B), aloi (its illumination collection), faces (a collection without
-labels: .npz, folder, archive), folder (your own: one folder of images for each object), synthetic and solids (built
-in). The exit code is 0 where the data can be used and 1 where not.
+The exit code is 0 where the data can be used and 1 where not.
 """
 
 import argparse
 from pathlib import Path
 
+from deep_lambertian.data.registry import describe, kinds, load
+
 EXAMPLE = """examples:
   dln data check yaleb CroppedYale.zip
   dln data check folder my-objects/ --size 48 --sheet objects.png
   dln data check synthetic --json"""
-KINDS = ("yaleb", "aloi", "faces", "folder", "synthetic", "solids")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=["check"], help="what to do")
-    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=f"one of {', '.join(KINDS)}")
+    parser.add_argument("kind", choices=kinds(), metavar="KIND", help=describe(kinds()))
     parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help="a folder, an archive, or an .npz")
     parser.add_argument("--size", type=int, help="bring images to SIZE×SIZE (default: as the kind has it)")
     parser.add_argument(
@@ -31,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     import json
 
-    from deep_lambertian.data.check import check, contact_sheet, load
+    from deep_lambertian.report.data_check import check, contact_sheet
     from deep_lambertian.support.pictures import save_png
 
     data = load(options.kind, options.path, options.size, options.seed)

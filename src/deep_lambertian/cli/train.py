@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from deep_lambertian.cli.processes import add_process_arguments
+from deep_lambertian.data.registry import describe, kinds, load
 
 EXAMPLE = """examples:
   dln train synthetic --preset quick --out faces-run
@@ -18,11 +19,11 @@ EXAMPLE = """examples:
   dln train yaleb CroppedYale.zip --preset paper --faces faces48.npz --out paper-run
   dln train folder my-objects/ --size 32 --set iterations=6 --out my-run
   dln train yaleb CroppedYale.zip --out yale-run --coordinator node0:5123 --processes 2 --process-id 0"""
-KINDS = ("yaleb", "aloi", "folder", "synthetic", "solids")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", choices=KINDS, metavar="KIND", help=f"what the data are: {', '.join(KINDS)}")
+    known = kinds(training=True)
+    parser.add_argument("kind", choices=known, metavar="KIND", help=f"what the data are. {describe(known)}")
     parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help="a folder or an archive")
     parser.add_argument("--out", type=Path, required=True, help="folder of the run")
     parser.add_argument("--size", type=int, help="bring images to SIZE×SIZE (default: as the kind has it)")
@@ -130,12 +131,7 @@ def _value(text: str) -> Any:
 
 
 def _data(options: argparse.Namespace) -> Any:
-    from deep_lambertian.data import split_aloi
-    from deep_lambertian.data.check import load
-
-    data = load(options.kind, options.path, options.size, options.seed)
-    if options.kind == "aloi":  # the paper's: ten images of an object are for training, five for testing
-        data, _ = split_aloi(data)
+    data = load(options.kind, options.path, options.size, options.seed, training=True)
     if options.objects is None:
         return data
     first, spanned, last = options.objects.partition("..")

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from deep_lambertian.data.registry import loaders
 from deep_lambertian.support.lazy import lazy_names
 
 if TYPE_CHECKING:
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     from deep_lambertian.data.yaleb import load_yaleb, protocol
     from deep_lambertian.faces.alignment import Alignment
     from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, find_face
-    from deep_lambertian.synthetic.datasets import make_faces, make_solids
+    from deep_lambertian.synthetic.heads import make_faces
+    from deep_lambertian.synthetic.solids import make_solids
 
 __all__ = [
     "Alignment",
@@ -43,14 +45,9 @@ __getattr__, __dir__ = lazy_names(
         "Skipped": "data.dataset",
         "find_face": "faces.find",
         "folder_objects": "data.folder",
-        "load_aloi": "data.aloi",
-        "load_faces": "data.face_collection",
-        "load_folder": "data.folder",
         "load_photos": "data.folder",
-        "load_yaleb": "data.yaleb",
-        "make_faces": "synthetic.datasets",
-        "make_solids": "synthetic.datasets",
         "protocol": "data.yaleb",
         "split_aloi": "data.aloi",
+        **loaders(),
     },
 )

@@ -12,17 +12,19 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from deep_lambertian.data.dataset import Dataset, Skipped, stack_objects
-from deep_lambertian.data.images import LUMINANCE, ImageError, decode, is_image_name, resize
-from deep_lambertian.data.masks import bounding_box, camera_offsets, crop, evidence, flawed, shift_back, silhouette
-from deep_lambertian.data.sources import Source, SourceError, open_source
+from deep_lambertian.data.dataset import Dataset, Skipped, View, some, stack_objects
+from deep_lambertian.data.images import ImageError, decode, image_shape, is_image_name, luminance, read_image
+from deep_lambertian.data.masks import bounding_box, camera_offsets, evidence, flawed, shift_back, silhouette
+from deep_lambertian.data.sources import Source, open_source
 from deep_lambertian.support.progress import track
+from deep_lambertian.support.resampling import average_areas
 
 NAME = re.compile(r"(\d+)_l([1-8])c([1-3])\.\w+")
 MASK_NAME = re.compile(r"(\d+)(?:_(?:l\d)?c([1-3])|_r0)?\.\w+")
 LIGHTS = (1, 2, 3, 4, 5)  # the single lamps, which the paper uses; the others help to find the mask
 EXAMPLE = "png4/9/9_l1c2.png"
-View = tuple[int, int]  # light and camera
+Place = tuple[int, int]  # light and camera
+Offsets = Mapping[int, tuple[float, float]]  # of each camera, down and right
 
 
 def load_aloi(
@@ -42,64 +44,66 @@ def load_aloi(
 
     `info["shifts"]` tells, for each object and camera, how many of the file's pixels (right, down) it was moved back.
     """
-    if size < 1:
-        raise ValueError(f"size: expected at least 1 pixel, got {size}")
+    shape = image_shape(size)
     if objects is not None and (not len(objects) or len(set(objects)) != len(objects)):
         raise ValueError(f"objects: expected at least one number, and each once, got {list(objects)}")
-    loaded: list[tuple[str, list[tuple[str, np.ndarray]]]] = []
-    valid: list[list[np.ndarray | None]] = []
+    loaded: list[tuple[str, list[View]]] = []
     shifts: dict[str, dict[str, tuple[float, float]]] = {}
     with open_source(path) as source:
         found, skipped = _listing(source.names)
         order = sorted(found) if objects is None else list(objects)
         _check_found(source, found, order)
-        given = None if masks is None else _given_masks(masks, order)
+        given = {} if masks is None else _given_masks(masks, order)
         for number in track(order, "reading ALOI"):
-            images, bad = _photographs(source, found[number])
-            skipped += bad
-            views = sorted(view for view in images if view[0] in LIGHTS)
-            if not views:
-                skipped.append(Skipped(f"object {number}", "no usable image of lights 1 to 5"))
+            images = _photographs(source, found[number], skipped)
+            try:
+                views, moved = _views(images, found[number], given.get(number), shape)
+            except ImageError as error:
+                skipped.append(Skipped(f"object {number}", str(error)))
                 continue
-            moved = camera_offsets(images)
-            shape = images[views[0]].shape[:2]
-            mask = _derived(images, moved) if given is None else _agreed(given[number], moved, shape)
-            if mask is None or not mask.any():
-                skipped.append(Skipped(f"object {number}", "nothing stands out from the background"))
-                continue
-            box = bounding_box(mask)
-            inside = crop(mask, box, size) > 0.5
-            row = []
-            for view in views:
-                flat = np.clip(shift_back(images[view] @ LUMINANCE, moved[view[1]], order=3), 0, 1)
-                row.append((PurePosixPath(found[number][view]).name, crop(flat, box, size) * inside))
-            loaded.append((str(number), row))
-            valid.append([inside] * len(row))
+            loaded.append((str(number), views))
             shifts[str(number)] = {f"c{camera}": (right, down) for camera, (down, right) in moved.items()}
     missing = [n for n in order if str(n) not in shifts]
     if not loaded or (objects is not None and missing):
-        why = next((s for s in reversed(skipped) if s.name.startswith("object ")), None)
-        raise ValueError(f"{path}: objects {_numbers(missing)} cannot be used ({why.reason if why else 'no images'})")
-    return stack_objects(
-        loaded,
-        masks=valid,
-        skipped=skipped,
-        info={
-            "kind": "aloi",
-            "path": str(path),
-            "linearised": False,
-            "masks": "derived" if masks is None else str(masks),
-            "shifts": shifts,
-        },
-    )
+        why = next((s.reason for s in reversed(skipped) if s.name.startswith("object ")), "no images")
+        raise ValueError(f"{path}: objects {some(missing)} cannot be used ({why})")
+    found_by = "derived" if masks is None else str(masks)
+    info = {"kind": "aloi", "path": str(path), "linearised": False, "masks": found_by, "shifts": shifts}
+    return stack_objects(loaded, skipped, info)
+
+
+def _views(
+    images: Mapping[Place, np.ndarray],
+    files: Mapping[Place, str],
+    given: Sequence[tuple[int, np.ndarray]] | None,
+    shape: tuple[int, int],
+) -> tuple[list[View], Offsets]:
+    """An object's images by single lamps, cut out by its mask, in one place and at this shape; and how they lay."""
+    places = sorted(place for place in images if place[0] in LIGHTS)
+    if not places:
+        raise ImageError("no usable image of lights 1 to 5")
+    moved = camera_offsets(images)
+    if given is None:
+        mask = silhouette([shift_back(evidence(image), moved[camera]) for (_, camera), image in images.items()])
+    else:
+        mask = _agreed(given, moved, images[places[0]].shape[:2])
+    if mask is None or not mask.any():
+        raise ImageError("nothing stands out from the background")
+    box = bounding_box(mask)
+    inside = average_areas(mask[box].astype(np.float32), shape) > 0.5
+    views = []
+    for place in places:
+        flat = np.clip(shift_back(luminance(images[place]), moved[place[1]], order=3), 0, 1)
+        views.append(View(PurePosixPath(files[place]).name, average_areas(flat[box], shape) * inside, inside))
+    return views, moved
 
 
 def split_aloi(data: Dataset, train: int = 10) -> tuple[Dataset, Dataset]:
     """Of each object's 15 images `train` to learn from and 15 − `train` to test on, always the same ones.
 
-    With 10, each of the five lights is tested once, by cameras that take turns from light to light and from object to
-    object (so every light and camera is tested on a third of the objects). An image that is missing is replaced in the
-    test by the same light's next camera; the training images are then fewer.
+    With 10, as in the paper, each of the five lights is tested once, by cameras that take turns from light to light and
+    from object to object (so every light and camera is tested on a third of the objects). An image that is missing is
+    replaced in the test by the same light's next camera; the training images are then fewer.
     """
     tests = 15 - train
     if not 1 <= train <= 14:
@@ -122,9 +126,9 @@ def split_aloi(data: Dataset, train: int = 10) -> tuple[Dataset, Dataset]:
     return data.keep(~chosen), data.keep(chosen)
 
 
-def _listing(names: Sequence[str]) -> tuple[dict[int, dict[View, str]], list[Skipped]]:
+def _listing(names: Sequence[str]) -> tuple[dict[int, dict[Place, str]], list[Skipped]]:
     """Files by object, and light and camera."""
-    found: dict[int, dict[View, str]] = {}
+    found: dict[int, dict[Place, str]] = {}
     skipped = []
     for name in names:
         match = NAME.fullmatch(PurePosixPath(name).name)
@@ -140,48 +144,35 @@ def _listing(names: Sequence[str]) -> tuple[dict[int, dict[View, str]], list[Ski
     return found, skipped
 
 
-def _check_found(source: Source, found: Mapping[int, Mapping[View, str]], order: Sequence[int]) -> None:
+def _check_found(source: Source, found: Mapping[int, Mapping[Place, str]], order: Sequence[int]) -> None:
     if not found:
-        first = f" (the first is {source.names[0]!r})" if source.names else ""
-        raise ValueError(
-            f"{source.path}: expected images of ALOI such as {EXAMPLE}, found {len(source.names)} files, "
-            f"none of which is one{first}"
-        )
+        raise ValueError(f"{source.path}: expected images of ALOI such as {EXAMPLE}, found {source.contents()}")
     missing = [number for number in order if number not in found]
     if missing:
-        raise ValueError(
-            f"{source.path}: did not find objects {_numbers(missing)}; there are {_numbers(sorted(found))}"
-        )
+        raise ValueError(f"{source.path}: did not find objects {some(missing)}; there are {some(sorted(found))}")
 
 
-def _photographs(source: Source, files: Mapping[View, str]) -> tuple[dict[View, np.ndarray], list[Skipped]]:
-    """The usable photographs (H, W, 3) of an object, and what is wrong with the others."""
-    images: dict[View, np.ndarray] = {}
-    skipped = []
+def _photographs(source: Source, files: Mapping[Place, str], skipped: list[Skipped]) -> dict[Place, np.ndarray]:
+    """The usable photographs (H, W, 3) of an object; `skipped` is told what is wrong with the others."""
+    images: dict[Place, np.ndarray] = {}
     shape: tuple[int, ...] | None = None
-    for view, name in sorted(files.items()):
-        try:
-            pixels = decode(source.read(name), name, srgb=False, colour=True).pixels
-        except (ImageError, SourceError) as error:
-            skipped.append(Skipped(name, f"unreadable: {error}"))
+    for place, name in sorted(files.items()):
+        pixels = read_image(source, name, skipped, srgb=False, colour=True)
+        if pixels is None:
             continue
         shape = shape or pixels.shape
         if pixels.shape != shape or min(shape[:2]) < 16:
             expected = f"{shape[1]}×{shape[0]} like the object's others, and at least 16"
             skipped.append(Skipped(name, f"{pixels.shape[1]}×{pixels.shape[0]} pixels, expected {expected}"))
             continue
-        images[view] = pixels
+        images[place] = pixels
     for camera in (1, 2, 3):
-        views = [view for view in images if view[1] == camera]
-        for view, reason in zip(views, flawed([images[view] for view in views]), strict=True):
+        places = [place for place in images if place[1] == camera]
+        for place, reason in zip(places, flawed([images[place] for place in places]), strict=True):
             if reason:
-                skipped.append(Skipped(files[view], reason))
-                del images[view]
-    return images, skipped
-
-
-def _derived(images: Mapping[View, np.ndarray], moved: Mapping[int, tuple[float, float]]) -> np.ndarray | None:
-    return silhouette([shift_back(evidence(image), moved[camera]) for (_, camera), image in images.items()])
+                skipped.append(Skipped(files[place], reason))
+                del images[place]
+    return images
 
 
 def _given_masks(path: str | Path, numbers: Sequence[int]) -> dict[int, list[tuple[int, np.ndarray]]]:
@@ -202,14 +193,10 @@ def _given_masks(path: str | Path, numbers: Sequence[int]) -> dict[int, list[tup
     return found
 
 
-def _agreed(
-    given: Sequence[tuple[int, np.ndarray]], moved: Mapping[int, tuple[float, float]], shape: tuple[int, int]
-) -> np.ndarray:
+def _agreed(given: Sequence[tuple[int, np.ndarray]], moved: Offsets, shape: tuple[int, int]) -> np.ndarray:
     """What most of the given masks say once they are brought to the images' size and place."""
-    laid = [shift_back(resize(mask.astype(np.float32), shape), moved.get(camera, (0.0, 0.0))) for camera, mask in given]
+    laid = [
+        shift_back(average_areas(mask.astype(np.float32), shape), moved.get(camera, (0.0, 0.0)))
+        for camera, mask in given
+    ]
     return np.mean(laid, axis=0) > 0.5
-
-
-def _numbers(numbers: Sequence[int], most: int = 8) -> str:
-    listed = ", ".join(map(str, numbers[:most]))
-    return listed if len(numbers) <= most else f"{listed}, … ({len(numbers)} in all)"

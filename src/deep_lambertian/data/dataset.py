@@ -1,12 +1,15 @@
 """Many objects under many lights: the one type that every loader returns and everything else takes."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+
+NOTHING = {"images": 0.0, "mask": 0.0, "lights": np.nan, "subsets": 0.0}  # what stands for an image that is not there
+Take = Callable[[np.ndarray, float], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,7 @@ class Dataset:
         if self.images.ndim != 4 or 0 in self.images.shape:
             raise ValueError(f"images: expected (objects, images, height, width), got shape {self.images.shape}")
         objects, count = self.images.shape[:2]
-        expected = {
-            "mask": self.images.shape,
-            "lights": (objects, count, 3),
-            "subsets": (objects, count),
-        }
+        expected = {"mask": self.images.shape, "lights": (objects, count, 3), "subsets": (objects, count)}
         for name, shape in expected.items():
             value = getattr(self, name)
             if value is not None and value.shape != shape:
@@ -81,25 +80,13 @@ class Dataset:
 
     def objects(self, which: Sequence[int | str]) -> "Dataset":
         """The objects with these numbers or names, in this order."""
-        index = []
         for each in which:
-            if isinstance(each, str):
-                if each not in self.names:
-                    raise ValueError(f"no object {each!r}; there are {_some(self.names)}")
-                index.append(self.names.index(each))
-            else:
-                index.append(range(len(self))[each])
+            if isinstance(each, str) and each not in self.names:
+                raise ValueError(f"no object {each!r}; there are {some(self.names)}")
+        index = [self.names.index(i) if isinstance(i, str) else range(len(self))[i] for i in which]
         if not index:
             raise ValueError("expected at least one object, got none")
-        return replace(
-            self,
-            images=self.images[index],
-            mask=self.mask[index],
-            names=tuple(self.names[i] for i in index),
-            image_names=tuple(self.image_names[i] for i in index),
-            lights=None if self.lights is None else self.lights[index],
-            subsets=None if self.subsets is None else self.subsets[index],
-        )
+        return self._with(index, [self.image_names[i] for i in index], lambda array, _: array[index])
 
     def subset(self, *numbers: int) -> "Dataset":
         """Only the images of these illumination subsets; objects that have none left are dropped."""
@@ -117,34 +104,25 @@ class Dataset:
             raise ValueError("expected at least one image to keep, got none")
         rows = np.flatnonzero(chosen.any(axis=1))
         most = int(chosen.sum(axis=1).max())
-        order = np.argsort(~chosen, axis=1, kind="stable")[:, :most]  # those chosen first, in their own order
-        there = np.take_along_axis(chosen, order, axis=1)[rows]
-        order = order[rows]
+        order = np.argsort(~chosen, axis=1, kind="stable")[rows, :most]  # those chosen first, in their own order
+        there = np.take_along_axis(chosen[rows], order, axis=1)
 
-        def take(array: np.ndarray | None, nothing: float) -> np.ndarray | None:
-            if array is None:
-                return None
-            extra = array.ndim - 2
-            index = order.reshape(*order.shape, *[1] * extra)
-            taken = np.take_along_axis(array[rows], index, axis=1)
+        def take(array: np.ndarray, nothing: float) -> np.ndarray:
+            taken = np.take_along_axis(array[rows], order.reshape(*order.shape, *[1] * (array.ndim - 2)), axis=1)
             taken[~there] = nothing
             return taken
 
-        names = tuple(
-            tuple(self.image_names[r][p] if ok else "" for p, ok in zip(order[i], there[i], strict=True))
-            for i, r in enumerate(rows)
-        )
-        images, mask = take(self.images, 0), take(self.mask, 0)
-        assert images is not None
-        assert mask is not None
+        names = np.where(there, np.take_along_axis(np.array(self.image_names, object)[rows], order, axis=1), "")
+        return self._with(rows, names.tolist(), take)
+
+    def _with(self, rows: Iterable[int], image_names: Iterable[Iterable[str]], take: Take) -> "Dataset":
+        """The objects of these rows, with what `take` makes of each array and of its value for what is not there."""
+        arrays = {name: (getattr(self, name), nothing) for name, nothing in NOTHING.items()}
         return replace(
             self,
-            images=images,
-            mask=mask,
-            names=tuple(self.names[r] for r in rows),
-            image_names=names,
-            lights=take(self.lights, np.nan),
-            subsets=take(self.subsets, 0),
+            names=tuple(self.names[row] for row in rows),
+            image_names=tuple(map(tuple, image_names)),
+            **{name: None if array is None else take(array, nothing) for name, (array, nothing) in arrays.items()},
         )
 
     def split(self, *shares: float, seed: int = 0) -> tuple["Dataset", ...]:
@@ -184,46 +162,49 @@ class Dataset:
         return dict(Counter(each.reason for each in self.skipped))
 
 
-def _some(names: Sequence[str], most: int = 8) -> str:
-    listed = ", ".join(names[:most])
+def some(names: Sequence[object], most: int = 8) -> str:
+    """The first of many names, for a message."""
+    listed = ", ".join(map(str, names[:most]))
     return listed if len(names) <= most else f"{listed}, … ({len(names)} in all)"
 
 
+@dataclass(frozen=True)
+class View:
+    """One image (H, W) of an object, and what a loader knows about it."""
+
+    name: str
+    image: np.ndarray
+    mask: np.ndarray | None = None
+    light: np.ndarray | None = None
+    subset: int = 0
+
+
 def stack_objects(
-    objects: Sequence[tuple[str, Sequence[tuple[str, np.ndarray]]]],
-    *,
-    masks: Sequence[Sequence[np.ndarray | None]] | None = None,
-    lights: Sequence[Sequence[Any]] | None = None,
-    subsets: Sequence[Sequence[int]] | None = None,
+    objects: Sequence[tuple[str, Sequence[View]]],
     skipped: Sequence[Skipped] = (),
     info: dict[str, Any] | None = None,
 ) -> Dataset:
-    """A Dataset from ragged lists: of each object its name and its images, each a name and an array (H, W)."""
+    """A Dataset from the name and the views of each object, of which some may have more than others."""
     if not objects:
         raise ValueError("expected at least one object, got none")
-    most = max(len(images) for _, images in objects)
-    height, width = objects[0][1][0][1].shape
-    count = len(objects)
-    pixels = np.zeros((count, most, height, width), np.float32)
-    valid = np.zeros((count, most, height, width), bool)
-    directions = None if lights is None else np.full((count, most, 3), np.nan, np.float32)
-    numbers = None if subsets is None else np.zeros((count, most), np.int32)
-    for s, (_, images) in enumerate(objects):
-        for p, (_, image) in enumerate(images):
-            pixels[s, p] = image
-            mask = None if masks is None else masks[s][p]
-            valid[s, p] = True if mask is None else mask
-            if directions is not None and lights is not None and lights[s][p] is not None:
-                directions[s, p] = lights[s][p]
-            if numbers is not None and subsets is not None:
-                numbers[s, p] = subsets[s][p]
+    shape = len(objects), max(len(views) for _, views in objects)
+    pixels = np.zeros((*shape, *objects[0][1][0].image.shape), np.float32)
+    valid = np.zeros(pixels.shape, bool)
+    lights = np.full((*shape, 3), np.nan, np.float32)
+    subsets = np.zeros(shape, np.int32)
+    for s, (_, views) in enumerate(objects):
+        for p, view in enumerate(views):
+            pixels[s, p], subsets[s, p] = view.image, view.subset
+            valid[s, p] = True if view.mask is None else view.mask
+            if view.light is not None:
+                lights[s, p] = view.light
     return Dataset(
         pixels,
         valid,
         tuple(name for name, _ in objects),
-        tuple(tuple(n for n, _ in images) + ("",) * (most - len(images)) for _, images in objects),
-        directions,
-        numbers,
+        tuple(tuple(view.name for view in views) + ("",) * (shape[1] - len(views)) for _, views in objects),
+        None if np.isnan(lights).all() else lights,
+        subsets if subsets.any() else None,
         tuple(skipped),
         info or {},
     )

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from deep_lambertian.data.dataset import Dataset, Skipped
-from deep_lambertian.data.images import LUMINANCE, ImageError, decode, is_image_name, resize
-from deep_lambertian.data.sources import SourceError, open_source
+from deep_lambertian.data.images import image_shape, is_image_name, luminance, read_image
+from deep_lambertian.data.sources import open_source
 from deep_lambertian.support.progress import track
+from deep_lambertian.support.resampling import average_areas
 
 ALBEDO_MEAN, ALBEDO_STD = 0.5, 0.15  # of faces whose mean albedo is taken to be a half
 
@@ -24,7 +25,7 @@ def load_faces(source: Any, size: int | tuple[int, int] = 24, *, normalise: bool
     Every face becomes an object of one image. `normalise` brings each to the mean and spread of albedo; one without any
     contrast is skipped.
     """
-    shape = (size, size) if isinstance(size, int) else size
+    shape = image_shape(size)
     skipped: list[Skipped] = []
     if isinstance(source, np.ndarray):
         path, names, images = "an array", *_from_array(source, shape, "array")
@@ -83,7 +84,7 @@ def _from_array(array: np.ndarray, shape: tuple[int, int], stem: str) -> tuple[l
     images = np.empty((len(array), *shape), np.float32)
     for i in track(range(len(array)), "resizing faces"):
         face = np.asarray(array[i], np.float32) / scale
-        images[i] = resize(face @ LUMINANCE if face.ndim == 3 else face, shape)
+        images[i] = average_areas(luminance(face), shape)
     if not np.isfinite(images).all():
         raise ValueError("expected finite pixels, got some that are not")
     if images.max() > 2:  # floats that run to 255, as scikit-learn's LFW did before version 1.0
@@ -98,11 +99,10 @@ def _from_files(path: Any, shape: tuple[int, int], srgb: bool, skipped: list[Ski
             if not is_image_name(name):
                 skipped.append(Skipped(name, "not an image by its name"))
                 continue
-            try:
-                images.append(resize(decode(source.read(name), name, srgb=srgb).pixels, shape))
+            pixels = read_image(source, name, skipped, srgb=srgb)
+            if pixels is not None:
+                images.append(average_areas(pixels, shape))
                 names.append(name)
-            except (ImageError, SourceError) as error:
-                skipped.append(Skipped(name, f"unreadable: {error}"))
         if not images:
             raise ValueError(f"{path}: expected images of faces, found none among {len(source.names)} files")
     return names, np.stack(images)

@@ -14,10 +14,11 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from deep_lambertian.data.dataset import Dataset, Skipped, stack_objects
-from deep_lambertian.data.images import ImageError, decode, is_image_name, resize
+from deep_lambertian.data.dataset import Dataset, Skipped, View, stack_objects
+from deep_lambertian.data.images import ImageError, decode, image_shape, is_image_name, read_image
 from deep_lambertian.data.sources import Source, SourceError, open_source
 from deep_lambertian.support.progress import track
+from deep_lambertian.support.resampling import average_areas
 
 LIGHT_FILES = ("lights.txt", "lights.csv")
 
@@ -41,14 +42,14 @@ class ObjectFolder:
         self.source = open_source(path)
         folders = self.source.folders()
         self._common = _common_lights(self.source, folders)
-        self.unreadable: list[str] = getattr(self.source, "unreadable", [])
+        self.unreadable = self.source.unreadable
         self.entries: dict[str, Entry] = {}
         for folder in sorted(folders):
             files = folders[folder]
             if any(map(is_image_name, files)):
                 names = [PurePosixPath(file).name for file in files]
                 images = sum(is_image_name(name) and not _is_mask(name) for name in names)
-                lights = self._common is not None or any(name.lower() in LIGHT_FILES for name in names)
+                lights = self._common is not None or any(map(_is_lights, names))
                 # Images at the top are an object called like the folder itself.
                 label = folder or self.source.path.name or self.source.path.absolute().name
                 if label in self.entries:
@@ -73,11 +74,31 @@ class ObjectFolder:
             f"{len(self.source.names)} files{' (' + reasons + ')' if reasons else ''}"
         )
 
-    def read(self, name: str, shape: tuple[int, int], srgb: bool, skipped: list[Skipped]) -> "Object | None":
-        """One object's images, mask and lights; None where no image of it can be used. `skipped` gets what was not."""
+    def read(self, name: str, shape: tuple[int, int], srgb: bool, skipped: list[Skipped]) -> list[View]:
+        """The images of one object that can be used, with mask and lights; `skipped` is told of the others."""
         if name not in self.entries:
             raise ValueError(f"{self.source.path}: no object {name!r} among the {len(self.entries)} in it")
-        return _read_object(self.source, name, self.entries[name].files, shape, srgb, skipped, self._common)
+        files = {PurePosixPath(path).name: path for path in self.entries[name].files}
+        pictures = [file for file in sorted(files, key=natural) if is_image_name(file) and not _is_mask(file)]
+        found: dict[str, np.ndarray] = {}
+        sizes: list[tuple[str, tuple[int, ...]]] = []
+        for file in pictures:
+            pixels = read_image(self.source, files[file], skipped, srgb=srgb)
+            if pixels is not None:
+                sizes.append((file, pixels.shape))
+                found[file] = average_areas(pixels, shape)
+        masks = [_read_mask(self.source, path, shape) for file, path in files.items() if _is_mask(file)]
+        others = set(files) - {*pictures, *filter(_is_mask, files), *filter(_is_lights, files)}
+        skipped += [Skipped(files[file], "not an image by its name") for file in sorted(others)]
+        if not found:
+            return []
+        one_size(sizes, name)
+        place = next((path for file, path in files.items() if _is_lights(file)), self._common)
+        lights: dict[str, np.ndarray] = {}
+        if place is not None:
+            lights = dict(zip(pictures, read_lights(self.source.read(place), place, pictures), strict=True))
+        mask = masks[-1] if masks else None
+        return [View(file, image, mask, lights.get(file)) for file, image in found.items()]
 
 
 def folder_objects(path: str | Path) -> list[str]:
@@ -94,37 +115,35 @@ def load_folder(
     Files are taken to be sRGB and made linear unless `srgb` is false. The images of one object must be of one size, and
     are brought to `size` by area averaging.
     """
-    shape = (size, size) if isinstance(size, int) else size
-    found, masks, lights, skipped = [], [], [], []
+    shape = image_shape(size)
+    found: list[tuple[str, list[View]]] = []
     with ObjectFolder(path) as source:
-        skipped += [Skipped(name, "folder cannot be read") for name in source.unreadable]
+        skipped = [Skipped(name, "folder cannot be read") for name in source.unreadable]
         for name in track(list(source.entries) if objects is None else objects, "reading objects"):
-            read = source.read(name, shape, srgb, skipped)
-            if read is not None:
-                _, images, mask, directions = read
-                found.append((name, images))
-                masks.append([mask] * len(images))
-                lights.append(directions)
+            views = source.read(name, shape, srgb, skipped)
+            if views:
+                found.append((name, views))
         if not found:
             raise source.nothing(skipped)
-    known = any(light is not None for row in lights for light in row)
-    return stack_objects(
-        found,
-        masks=masks,
-        lights=lights if known else None,
-        skipped=skipped,
-        info={"kind": "folder", "path": str(path), "linearised": srgb},
-    )
+    return stack_objects(found, skipped, {"kind": "folder", "path": str(path), "linearised": srgb})
 
 
 def load_photos(
     paths: str | Path | Sequence[str | Path], size: int | tuple[int, int] | None = None, *, srgb: bool = True
 ) -> Dataset:
     """One photo, or several of the same thing in the same place, as one object; at their own size unless told."""
-    paths = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    photos = photo_files([paths] if isinstance(paths, (str, Path)) else paths, srgb=srgb, colour=False)
+    shape = photos[0][1].shape if size is None else image_shape(size)
+    number = (lambda i: f"{i}:") if len(photos) > 1 else (lambda i: "")
+    views = [View(number(i) + name, average_areas(image, shape)) for i, (name, image) in enumerate(photos)]
+    return stack_objects([(photos[0][0], views)], info={"kind": "photos", "linearised": srgb})
+
+
+def photo_files(paths: Sequence[str | Path], *, srgb: bool, colour: bool) -> list[tuple[str, np.ndarray]]:
+    """Names and pixels of photos of the same thing, which must be of one size."""
     if not paths:
         raise ValueError("expected at least one photo, got none")
-    images: list[tuple[str, np.ndarray]] = []
+    found = []
     for path in map(Path, paths):
         if not path.is_file():
             raise ValueError(f"{path}: expected a photo, found {'a folder' if path.is_dir() else 'nothing'}")
@@ -132,60 +151,9 @@ def load_photos(
             data = path.read_bytes()
         except OSError as error:
             raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-        images.append((path.name, decode(data, str(path), srgb=srgb).pixels))
-    one_size([(name, image.shape) for name, image in images], "photos")
-    shape = images[0][1].shape if size is None else (size, size) if isinstance(size, int) else size
-    resized = [
-        (f"{i}:{name}" if len(images) > 1 else name, resize(image, shape)) for i, (name, image) in enumerate(images)
-    ]
-    return stack_objects([(images[0][0], resized)], info={"kind": "photos", "linearised": srgb})
-
-
-Object = tuple[str, list[tuple[str, np.ndarray]], np.ndarray | None, list[np.ndarray | None]]
-
-
-def _read_object(
-    source: Source,
-    label: str,
-    names: list[str],
-    shape: tuple[int, int],
-    srgb: bool,
-    skipped: list[Skipped],
-    common: str | None,
-) -> Object | None:
-    """One object's images, mask and lights; None where no image of it can be used."""
-    images, mask, by_name = [], None, {PurePosixPath(name).name: name for name in names}
-    sizes: list[tuple[str, tuple[int, ...]]] = []
-    lost: set[int] = set()
-    in_order = [file for file in sorted(by_name, key=natural) if is_image_name(file) and not _is_mask(file)]
-    for number, file in enumerate(in_order):
-        try:
-            pixels = decode(source.read(by_name[file]), by_name[file], srgb=srgb).pixels
-        except (ImageError, SourceError) as error:
-            skipped.append(Skipped(by_name[file], f"unreadable: {error}"))
-            lost.add(number)
-            continue
-        sizes.append((file, pixels.shape))
-        images.append((file, resize(pixels, shape)))
-    for file, name in by_name.items():
-        if _is_mask(file):
-            try:
-                mask = resize(decode(source.read(name), name, srgb=False).pixels, shape) > 0.5
-            except (ImageError, SourceError) as error:
-                raise ValueError(f"{name}: a mask that cannot be read ({error})") from error
-            if not mask.any():
-                raise ValueError(f"{name}: expected a mask with some white in it, got none")
-        elif not is_image_name(file) and file.lower() not in LIGHT_FILES:
-            skipped.append(Skipped(name, "not an image by its name"))
-    if not images:
-        return None
-    one_size(sizes, label)
-    lights_file = next((by_name[file] for file in by_name if file.lower() in LIGHT_FILES), common)
-    directions: list[np.ndarray | None] = [None] * len(images)
-    if lights_file is not None:
-        table = read_lights(source.read(lights_file), lights_file, in_order)
-        directions = [light for number, light in enumerate(table) if number not in lost]
-    return label, images, mask, directions
+        found.append((path.name, decode(data, str(path), srgb=srgb, colour=colour).pixels))
+    one_size([(name, image.shape) for name, image in found], "photos")
+    return found
 
 
 def natural(name: str) -> list[tuple[int, str]]:
@@ -199,13 +167,24 @@ def _is_mask(file: str) -> bool:
     return stem == "mask" or stem.endswith((".mask", "_mask"))
 
 
+def _is_lights(file: str) -> bool:
+    return file.lower() in LIGHT_FILES
+
+
+def _read_mask(source: Source, name: str, shape: tuple[int, int]) -> np.ndarray:
+    try:
+        mask = average_areas(decode(source.read(name), name, srgb=False).pixels, shape) > 0.5
+    except (ImageError, SourceError) as error:
+        raise ValueError(f"{name}: a mask that cannot be read ({error})") from error
+    if not mask.any():
+        raise ValueError(f"{name}: expected a mask with some white in it, got none")
+    return mask
+
+
 def _common_lights(source: Source, folders: dict[str, list[str]]) -> str | None:
     """A file of lights above the objects' folders, which serves them all."""
-    tops = [name for names in folders.values() for name in names if PurePosixPath(name).name.lower() in LIGHT_FILES]
-    above = [
-        name for name in tops if not any(map(is_image_name, folders[name.rpartition("/")[0]])) and len(folders) > 1
-    ]
-    return above[0] if above else None
+    above = [names for names in folders.values() if not any(map(is_image_name, names)) and len(folders) > 1]
+    return next((name for names in above for name in names if _is_lights(PurePosixPath(name).name)), None)
 
 
 def one_size(sizes: Sequence[tuple[str, tuple[int, ...]]], label: str) -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from deep_lambertian.data.dataset import Skipped
+from deep_lambertian.data.sources import Source, SourceError
+
 FORMATS = ("PPM", "PNG", "JPEG", "TGA", "TIFF", "BMP", "GIF", "WEBP")
 SUFFIXES = (".pgm", ".ppm", ".pbm", ".pnm", ".png", ".jpg", ".jpeg", ".tga", ".tif", ".tiff", ".bmp", ".gif", ".webp")
 MOST_PIXELS = 100_000_000  # a hundred megapixels: 400 MB as floats
@@ -66,11 +69,30 @@ def decode(data: bytes, name: str = "image", *, srgb: bool = True, colour: bool 
         raise ImageError(f"{name}: expected finite numbers, got some that are not")
     elif srgb:
         values = srgb_to_linear(values)
-    if values.ndim == 3 and not colour:
-        values = values @ LUMINANCE
-    elif values.ndim == 2 and colour:
+    if not colour:
+        values = luminance(values)
+    elif values.ndim == 2:
         values = np.repeat(values[..., None], 3, axis=-1)
     return Picture(np.ascontiguousarray(values, np.float32), alpha, srgb)
+
+
+def read_image(
+    source: Source, name: str, skipped: list[Skipped], *, srgb: bool, colour: bool = False
+) -> np.ndarray | None:
+    """The pixels of a source's file as `decode` has them; None where it cannot be read, which `skipped` is told."""
+    try:
+        return decode(source.read(name), name, srgb=srgb, colour=colour).pixels
+    except (ImageError, SourceError) as error:
+        skipped.append(Skipped(name, f"unreadable: {error}"))
+        return None
+
+
+def image_shape(size: int | tuple[int, int]) -> tuple[int, int]:
+    """Height and width, of which a single number is both."""
+    height, width = (size, size) if isinstance(size, int) else size
+    if height < 1 or width < 1:
+        raise ValueError(f"size: expected at least 1 pixel, got {height}×{width}")
+    return height, width
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -105,6 +127,11 @@ def _numbers(image: Image.Image, name: str) -> tuple[np.ndarray, np.ndarray | No
     return np.asarray(image.convert(mode)), None
 
 
+def luminance(image: np.ndarray) -> np.ndarray:
+    """The brightness (H, W) of linear colours (H, W, 3); what is grey stays as it is."""
+    return image @ LUMINANCE if image.ndim == 3 else image
+
+
 def srgb_to_linear(values: np.ndarray) -> np.ndarray:
     """The transfer function of IEC 61966-2-1."""
     return np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4).astype(np.float32)
@@ -114,43 +141,3 @@ def linear_to_srgb(values: np.ndarray) -> np.ndarray:
     """Its inverse; what lies outside [0, 1] is clipped."""
     values = np.clip(values, 0, 1)
     return np.where(values <= 0.0031308, values * 12.92, 1.055 * values ** (1 / 2.4) - 0.055).astype(np.float32)
-
-
-def resize(image: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """An image (H, W) or (H, W, 3) at another (height, width), by area averaging: see `average_areas`.
-
-    Along an axis that grows, pixels are interpolated linearly instead.
-    """
-    for axis, size in enumerate(shape):
-        shrinks = size <= image.shape[axis]
-        image = average_areas(image, size, axis) if shrinks else _interpolate(image, size, axis)
-    return np.ascontiguousarray(image, np.float32)
-
-
-def average_areas(image: np.ndarray, size: int, axis: int) -> np.ndarray:
-    """Each new pixel along an axis is the mean of just what it covers, fractions of pixels included.
-
-    (Pillow's box filter rounds to whole pixels, and loses or repeats some where the ratio is no whole number.)
-    """
-    old = image.shape[axis]
-    if size == old:
-        return image
-    if old % size == 0:
-        blocks = (*image.shape[:axis], size, old // size, *image.shape[axis + 1 :])
-        return image.reshape(blocks).mean(axis=axis + 1)
-    moved = np.moveaxis(image, axis, 0)
-    integral = np.concatenate([np.zeros_like(moved[:1], np.float64), np.cumsum(moved, axis=0, dtype=np.float64)])
-    edges = np.arange(size + 1) * old / size
-    below = np.minimum(edges.astype(int), old - 1)
-    part = (edges - below).reshape(-1, *[1] * (moved.ndim - 1))
-    at_edges = (1 - part) * integral[below] + part * integral[below + 1]
-    return np.moveaxis(np.diff(at_edges, axis=0) * (size / old), 0, axis)
-
-
-def _interpolate(image: np.ndarray, size: int, axis: int) -> np.ndarray:
-    old = image.shape[axis]
-    place = np.clip((np.arange(size) + 0.5) * old / size - 0.5, 0, old - 1)
-    below = np.minimum(place.astype(int), max(old - 2, 0))
-    part = (place - below).reshape([-1 if i == axis else 1 for i in range(image.ndim)])
-    lower, upper = np.take(image, below, axis), np.take(image, np.minimum(below + 1, old - 1), axis)
-    return (1 - part) * lower + part * upper

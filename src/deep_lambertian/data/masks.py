@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from scipy import ndimage
 
-from deep_lambertian.data.images import LUMINANCE, resize
+from deep_lambertian.data.images import luminance
 
 DIM = 8 / 255  # differences of less are noise: keeps the logarithm of darkness from shouting
 ALLOWANCE = 1.7  # how many times brighter than the backdrop, beyond it, counts as one unit of evidence
@@ -120,7 +120,7 @@ def camera_offsets(images: Mapping[tuple[int, int], np.ndarray]) -> dict[int, tu
         if not lights:
             found[camera] = (0.0, 0.0)
             continue
-        fixed, moved = (np.mean([images[i, c] for i in lights], axis=0) @ LUMINANCE for c in (cameras[0], camera))
+        fixed, moved = (luminance(np.mean([images[i, c] for i in lights], axis=0)) for c in (cameras[0], camera))
         found[camera] = offset(fixed, moved, most=max(1, round(fixed.shape[1] / 32)))
     return found
 
@@ -149,11 +149,6 @@ def _lift(difference: np.ndarray) -> tuple[float, float]:
     lows = np.concatenate([np.percentile(difference, 10, axis=axis) for axis in (0, 1)])
     ordered = np.sort(lows, axis=1)
     return float((ordered[:, 2] - np.maximum(ordered[:, 1], 0)).max()), float(ordered[:, 0].max())
-
-
-def crop(image: np.ndarray, box: tuple[slice, slice], size: int) -> np.ndarray:
-    """The part of an image (H, W) in a box, as size×size pixels by area averaging."""
-    return resize(np.ascontiguousarray(image[box], np.float32), (size, size))
 
 
 def bounding_box(mask: np.ndarray, margin: int = 1) -> tuple[slice, slice]:

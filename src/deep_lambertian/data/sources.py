@@ -9,11 +9,15 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+# What the libraries raise on a file that is damaged, or is not what it seems.
+DAMAGE = (OSError, zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError, ValueError)
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 
 
@@ -31,12 +35,18 @@ class Limits:
     inflation: float = 1000.0  # a zip member's size over its compressed size
 
 
-class Source(ABC):
-    """A place with named files. Names are relative, with `/` between their parts, and sorted."""
+@dataclass(frozen=True)
+class Source:
+    """A place with named files and their sizes. Names are relative, with `/` between their parts, and sorted.
+
+    `unreadable` are the folders within that may not be listed.
+    """
 
     path: Path
-    names: list[str]
     sizes: dict[str, int]
+    open: Callable[[str], IO[bytes] | None]
+    close: Callable[[], None] = lambda: None
+    unreadable: list[str] = field(default_factory=list)
 
     def __enter__(self) -> "Source":
         return self
@@ -44,23 +54,25 @@ class Source(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:  # noqa: B027 (a folder has nothing to close)
-        """Let go of the file, if there is one."""
+    @cached_property
+    def names(self) -> list[str]:
+        return sorted(self.sizes)
 
     def read(self, name: str) -> bytes:
         """The bytes of a file, or a `SourceError`."""
         if name not in self.sizes:
             raise SourceError(f"{self.path}: no file {name!r} in it")
         try:
-            data = self._read(name)
-        except (OSError, zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError, ValueError) as error:
+            file = self.open(name)
+            if file is None:
+                raise SourceError("no ordinary file")
+            with file:  # at most one byte more than was promised: a lie about the size cannot fill the memory
+                data = file.read(self.sizes[name] + 1)
+        except DAMAGE as error:
             raise SourceError(f"{self.path}: {name!r} cannot be read ({describe(error)})") from error
         if len(data) > self.sizes[name]:
             raise SourceError(f"{self.path}: {name!r} is larger than the {self.sizes[name]} bytes it claims")
         return data
-
-    @abstractmethod
-    def _read(self, name: str) -> bytes: ...
 
     def folders(self) -> dict[str, list[str]]:
         """Names of the files in each folder that holds any; the top is called `""`."""
@@ -68,6 +80,11 @@ class Source(ABC):
         for name in self.names:
             found.setdefault(name.rpartition("/")[0], []).append(name)
         return found
+
+    def contents(self) -> str:
+        """What a message says of a source in which nothing of use has been found."""
+        first = f" (the first is {self.names[0]!r})" if self.names else ""
+        return f"{len(self.names)} files, none of which is one{first}"
 
 
 def describe(error: BaseException) -> str:
@@ -82,18 +99,18 @@ def open_source(path: str | Path, limits: Limits | None = None) -> Source:
     path, limits = Path(path), limits or Limits()
     try:
         if path.is_dir():
-            return Folder(path, limits)
+            return _folder(path, limits)
         if not path.exists():
             raise SourceError(f"{path}: expected a folder or an archive ({', '.join(ARCHIVES)}), found nothing")
         if not os.access(path, os.R_OK):
             raise SourceError(f"{path}: permission denied")
         if zipfile.is_zipfile(path):
-            return Zip(path, limits)
+            return _zip(path, limits)
         if tarfile.is_tarfile(path):
-            return Tar(path, limits)
+            return _tar(path, limits)
     except SourceError:
         raise
-    except (OSError, zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, ValueError, RuntimeError) as error:
+    except DAMAGE as error:
         raise SourceError(f"{path}: cannot be opened ({describe(error)})") from error
     raise SourceError(f"{path}: expected a folder or an archive ({', '.join(ARCHIVES)}), found another kind of file")
 
@@ -112,98 +129,65 @@ def check_names(path: Path, sizes: dict[str, int], limits: Limits) -> None:
         raise SourceError(f"{path}: expected at most {limits.total_bytes} bytes in all, found {sum(sizes.values())}")
 
 
-class Folder(Source):
+def _folder(path: Path, limits: Limits) -> Source:
     """A folder on disk. Links are followed: whoever made them could read what they lead to."""
+    sizes: dict[str, int] = {}
+    places: dict[str, Path] = {}
+    unreadable: list[str] = []
 
-    def __init__(self, path: Path, limits: Limits) -> None:
-        self.path, self.sizes = path, {}
-        self._places: dict[str, Path] = {}
-        self.unreadable: list[str] = []
-        for folder, folders, files in os.walk(path, followlinks=False, onerror=self._note):
-            folders.sort()
-            for file in files:
-                place = Path(folder) / file
-                try:
-                    found = place.stat()
-                except OSError:
-                    continue
-                if stat.S_ISREG(found.st_mode):
-                    # A name that is no UTF-8 is still a file: it is shown with marks where its odd bytes are.
-                    name = os.fsencode(place.relative_to(path)).decode("utf-8", "replace").replace(os.sep, "/")
-                    self.sizes[name], self._places[name] = found.st_size, place
-        check_names(path, self.sizes, limits)
-        self.names = sorted(self.sizes)
+    def note(error: OSError) -> None:
+        if Path(str(error.filename)) == path:
+            raise SourceError(f"{path}: {describe(error)}")
+        unreadable.append(str(error.filename))
 
-    def _note(self, error: OSError) -> None:
-        if Path(str(error.filename)) == self.path:
-            raise SourceError(f"{self.path}: {describe(error)}")
-        self.unreadable.append(str(error.filename))
-
-    def _read(self, name: str) -> bytes:
-        return self._places[name].read_bytes()
+    for folder, folders, files in os.walk(path, followlinks=False, onerror=note):
+        folders.sort()
+        for file in files:
+            place = Path(folder) / file
+            try:
+                found = place.stat()
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode):
+                # A name that is no UTF-8 is still a file: it is shown with marks where its odd bytes are.
+                name = os.fsencode(place.relative_to(path)).decode("utf-8", "replace").replace(os.sep, "/")
+                sizes[name], places[name] = found.st_size, place
+    check_names(path, sizes, limits)
+    return Source(path, sizes, lambda name: places[name].open("rb"), unreadable=unreadable)
 
 
-class Zip(Source):
-    def __init__(self, path: Path, limits: Limits) -> None:
-        self.path = path
-        self._file = zipfile.ZipFile(path)
-        try:
-            members = [m for m in self._file.infolist() if not m.is_dir()]
-            for member in members:
-                if stat.S_ISLNK(member.external_attr >> 16):
-                    raise SourceError(f"{path}: {member.filename[:100]!r} is a link, which is not followed")
-                growth = member.file_size / max(member.compress_size, 1024)
-                if growth > limits.inflation:
-                    raise SourceError(
-                        f"{path}: {member.filename[:100]!r} would grow {growth:.0f} times when unpacked, "
-                        f"expected at most {limits.inflation:g}"
-                    )
-            self.sizes = {member.filename: member.file_size for member in members}
-            check_names(path, self.sizes, limits)
-        except BaseException:
-            self._file.close()
-            raise
-        self.names = sorted(self.sizes)
-
-    def _read(self, name: str) -> bytes:
-        with self._file.open(name) as member:
-            return _take(member, self.sizes[name])
-
-    def close(self) -> None:
-        self._file.close()
+def _zip(path: Path, limits: Limits) -> Source:
+    with ExitStack() as stack:
+        file = stack.enter_context(zipfile.ZipFile(path))
+        members = [member for member in file.infolist() if not member.is_dir()]
+        for member in members:
+            if stat.S_ISLNK(member.external_attr >> 16):
+                raise SourceError(f"{path}: {member.filename[:100]!r} is a link, which is not followed")
+            growth = member.file_size / max(member.compress_size, 1024)
+            if growth > limits.inflation:
+                raise SourceError(
+                    f"{path}: {member.filename[:100]!r} would grow {growth:.0f} times when unpacked, "
+                    f"expected at most {limits.inflation:g}"
+                )
+        sizes = {member.filename: member.file_size for member in members}
+        check_names(path, sizes, limits)
+        return Source(path, sizes, file.open, stack.pop_all().close)
 
 
-class Tar(Source):
-    def __init__(self, path: Path, limits: Limits) -> None:
-        self.path, self._members, total = path, {}, 0
-        self._file = tarfile.open(path)  # noqa: SIM115 (closed by `close`)
-        try:
-            # A compressed archive is inflated as it is listed, so the limits are checked on the way.
-            for count, member in enumerate(self._file):
-                if member.issym() or member.islnk():
-                    raise SourceError(f"{path}: {member.name[:100]!r} is a link, which is not followed")
-                total += member.size
-                if count > limits.members or total > limits.total_bytes or member.size > limits.file_bytes:
-                    raise SourceError(f"{path}: holds more than is sensible ({count} files, {total} bytes so far)")
-                if member.isfile():
-                    self._members[member.name.removeprefix("./")] = member
-            self.sizes = {name: member.size for name, member in self._members.items()}
-            check_names(path, self.sizes, limits)
-        except BaseException:
-            self._file.close()
-            raise
-        self.names = sorted(self.sizes)
-
-    def _read(self, name: str) -> bytes:
-        file = self._file.extractfile(self._members[name])
-        if file is None:
-            raise SourceError(f"{self.path}: {name!r} is no ordinary file")
-        return _take(file, self.sizes[name])
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _take(file: IO[bytes], size: int) -> bytes:
-    """At most one byte more than was promised: a lie about the size cannot fill the memory."""
-    return file.read(size + 1)
+def _tar(path: Path, limits: Limits) -> Source:
+    members: dict[str, tarfile.TarInfo] = {}
+    total = 0
+    with ExitStack() as stack:
+        file = stack.enter_context(tarfile.open(path))
+        # A compressed archive is inflated as it is listed, so the limits are checked on the way.
+        for count, member in enumerate(file):
+            if member.issym() or member.islnk():
+                raise SourceError(f"{path}: {member.name[:100]!r} is a link, which is not followed")
+            total += member.size
+            if count > limits.members or total > limits.total_bytes or member.size > limits.file_bytes:
+                raise SourceError(f"{path}: holds more than is sensible ({count} files, {total} bytes so far)")
+            if member.isfile():
+                members[member.name.removeprefix("./")] = member
+        sizes = {name: member.size for name, member in members.items()}
+        check_names(path, sizes, limits)
+        return Source(path, sizes, lambda name: file.extractfile(members[name]), stack.pop_all().close)

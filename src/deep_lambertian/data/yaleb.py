@@ -11,10 +11,12 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from deep_lambertian.data.dataset import Dataset, Skipped, stack_objects
-from deep_lambertian.data.images import ImageError, decode, resize
-from deep_lambertian.data.sources import SourceError, open_source
+from deep_lambertian.data.dataset import Dataset, Skipped, View, stack_objects
+from deep_lambertian.data.images import image_shape, read_image
+from deep_lambertian.data.sources import Source, open_source
+from deep_lambertian.geometry import direction
 from deep_lambertian.support.progress import track
+from deep_lambertian.support.resampling import average_areas
 
 NAME = re.compile(r"(yaleB\d\d)_P(\d\d)A([+-]\d+)E([+-]\d+)\.pgm")
 SUBSET_ANGLES = (12, 25, 52, 77, 180)  # degrees between light and camera axis; subset 3 includes A±035E+40, at 51.1°
@@ -27,8 +29,7 @@ PROTOCOLS = {
 
 def light_direction(azimuth: float, elevation: float) -> np.ndarray:
     """The unit vector to the light from the angles of a file's name, in degrees; x to the right, y up."""
-    a, e = np.radians([azimuth, elevation])
-    return np.array([-np.sin(a) * np.cos(e), np.sin(e), np.cos(a) * np.cos(e)], np.float32)
+    return direction(-azimuth, elevation)  # the database counts azimuths to the left of the image, we to its right
 
 
 def illumination_subset(azimuth: float, elevation: float) -> int:
@@ -47,14 +48,11 @@ def load_yaleb(
 
     Intensities are the file's divided by 255, not made linear, as in the paper; 24×24 by area averaging.
     """
-    height, width = (size, size) if isinstance(size, int) else size
-    if height < 1 or width < 1:
-        raise ValueError(f"size: expected at least 1 pixel, got {height}×{width}")
-    unknown = set(subsets) - set(range(1, 6))
-    if unknown or not subsets:
+    shape = image_shape(size)
+    if set(subsets) - set(range(1, 6)) or not subsets:
         raise ValueError(f"subsets: expected some of 1 to 5, got {list(subsets)}")
     wanted = None if subjects is None else [s if isinstance(s, str) else f"yaleB{s:02}" for s in subjects]
-    found: dict[str, list[tuple[str, np.ndarray, np.ndarray, int]]] = {}
+    found: dict[str, list[View]] = {}
     skipped: list[Skipped] = []
     with open_source(path) as source:
         for name in track(source.names, "reading Yale B"):
@@ -63,41 +61,36 @@ def load_yaleb(
             if match is None:
                 skipped.append(Skipped(name, _reason(file)))
                 continue
-            subject, pose, azimuth, elevation = match[1], match[2], float(match[3]), float(match[4])
-            subset = illumination_subset(azimuth, elevation)
-            if subset not in subsets or (wanted is not None and subject not in wanted):
-                continue
-            if pose != "00":
-                skipped.append(Skipped(name, "not a frontal pose"))
-                continue
-            try:
-                pixels = decode(source.read(name), name, srgb=False).pixels
-            except (ImageError, SourceError) as error:
-                skipped.append(Skipped(name, f"unreadable: {error}"))
-                continue
-            if pixels.shape != CROPPED:
-                skipped.append(Skipped(name, f"{pixels.shape[1]}×{pixels.shape[0]} pixels, not the cropped 168×192"))
-                continue
-            light = light_direction(azimuth, elevation)
-            found.setdefault(subject, []).append((file, resize(pixels, (height, width)), light, subset))
+            subject, pose, *angles = match[1], match[2], float(match[3]), float(match[4])
+            subset = illumination_subset(*angles)
+            if subset in subsets and (wanted is None or subject in wanted):
+                pixels = _cropped(source, name, pose, skipped)
+                if pixels is not None:
+                    view = View(file, average_areas(pixels, shape), light=light_direction(*angles), subset=subset)
+                    found.setdefault(subject, []).append(view)
         if not found:
             raise ValueError(
                 f"{path}: expected cropped Yale B images such as yaleB11/yaleB11_P00A+035E-20.pgm"
-                f"{'' if wanted is None else ' of ' + ', '.join(wanted)}, found {len(source.names)} files, "
-                f"none of which is one{_like(source.names)}"
+                f"{'' if wanted is None else ' of ' + ', '.join(wanted)}, found {source.contents()}"
             )
-    missing = [] if wanted is None else [s for s in wanted if s not in found]
-    if missing:
-        raise ValueError(f"{path}: expected subjects {', '.join(wanted or [])}, did not find {', '.join(missing)}")
     order = sorted(found) if wanted is None else wanted
-    rows = [found[subject] for subject in order]
-    return stack_objects(
-        [(subject, [(file, image) for file, image, _, _ in row]) for subject, row in zip(order, rows, strict=True)],
-        lights=[[light for _, _, light, _ in row] for row in rows],
-        subsets=[[subset for _, _, _, subset in row] for row in rows],
-        skipped=skipped,
-        info={"kind": "yaleb", "path": str(path), "linearised": False, "subsets": sorted(subsets)},
-    )
+    missing = [subject for subject in order if subject not in found]
+    if missing:
+        raise ValueError(f"{path}: expected subjects {', '.join(order)}, did not find {', '.join(missing)}")
+    info = {"kind": "yaleb", "path": str(path), "linearised": False, "subsets": sorted(subsets)}
+    return stack_objects([(subject, found[subject]) for subject in order], skipped, info)
+
+
+def _cropped(source: Source, name: str, pose: str, skipped: list[Skipped]) -> np.ndarray | None:
+    """The pixels (192, 168) of a file, or None where it is not a cropped, frontal image."""
+    if pose != "00":
+        skipped.append(Skipped(name, "not a frontal pose"))
+        return None
+    pixels = read_image(source, name, skipped, srgb=False)
+    if pixels is not None and pixels.shape != CROPPED:
+        skipped.append(Skipped(name, f"{pixels.shape[1]}×{pixels.shape[0]} pixels, not the cropped 168×192"))
+        return None
+    return pixels
 
 
 def protocol(data: Dataset, name: str) -> tuple[Dataset, Dataset]:
@@ -119,7 +112,3 @@ def _reason(file: str) -> str:
     if file.endswith(".info"):
         return "a list of files (.info)"
     return "not an image of the database"
-
-
-def _like(names: Sequence[str]) -> str:
-    return f" (the first is {names[0]!r})" if names else ""

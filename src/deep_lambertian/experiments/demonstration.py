@@ -20,10 +20,9 @@ from deep_lambertian.model import DLN, load_model
 from deep_lambertian.photos.result import Result, infer_photos
 from deep_lambertian.report.photo_page import Page
 from deep_lambertian.support.pictures import grey, normal_colours, sheet
-from deep_lambertian.synthetic.datasets import as_dataset
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import Portrait, draw_portrait
-from deep_lambertian.synthetic.scenes import Scenes
+from deep_lambertian.synthetic.scenes import Scenes, as_dataset
 from deep_lambertian.tasks.baselines import nearest_neighbor
 from deep_lambertian.tasks.mean_shape import mean_normals, mean_shape
 from deep_lambertian.tasks.recognition import cone_distances, nearest

@@ -14,7 +14,8 @@ from importlib import resources
 import numpy as np
 from scipy import ndimage
 
-from deep_lambertian.faces.alignment import Alignment, Size, near, octaves_of, reduce, resample
+from deep_lambertian.faces.alignment import Alignment, Pyramid, Reduced, distinct, heights, reduce
+from deep_lambertian.support.resampling import Size
 
 TURN = 0.35  # heights by which a point of the frame moves, on average, when the frame is scaled or turned by 1
 
@@ -35,6 +36,13 @@ FINDER = Look(frame=(24, 21), input=(27, 23))
 JUDGE = Look(frame=(40, 35), input=(44, 39))
 STRIDE = 4  # the finder looks at every fourth pixel
 MARGIN = 0.25  # what local contrast needs to know around an input, in frame heights
+STEP = 1.19  # ratio of one size searched to the next
+PROPOSALS = 24  # how many of the finder's places are judged
+JUDGEMENTS = 3  # steps to where it is decided whether there is a face
+WORTH_JUDGING, WORTH_DECIDING = -1.0, 0.0  # log odds of the finder, and of the judge on its way
+# What both nets must say for a face, and for one more beside a surer one. Chosen on other scenes than the benchmark's:
+# 132 with faces of Yale B, 60 with other faces of faces48, 80 of ALOI's objects 1 to 40, and 80 textures.
+FACE_ODDS, BESIDE_ODDS = 7.7, 9.0
 
 
 @dataclass(frozen=True)
@@ -90,17 +98,12 @@ def way_to(pose: Alignment, goal: Alignment) -> np.ndarray:
     return np.array([cosine * x + sine * y, cosine * y - sine * x, TURN * growth, TURN * turn])
 
 
-def patch_at(octaves: Sequence[np.ndarray], pose: Alignment, look: Look) -> np.ndarray:
-    """What a net sees of a photo, given at full, half, … size, when the frame lies at `pose`."""
+def patch_at(photo: Pyramid, pose: Alignment, look: Look) -> np.ndarray:
+    """What a net sees of a photo when the frame lies at `pose`."""
     margin = round(MARGIN * look.rows)
-    matrix = pose.matrix_for(look.frame)
-    size = tuple(n + 2 * margin for n in look.input)
-    corner = [(n - f) / 2 + margin for n, f in zip(look.input[::-1], look.frame[::-1], strict=True)]
-    shifted = np.column_stack([matrix[:, :2], matrix[:, 2] - matrix[:, :2] @ corner])
-    octave = int(np.clip(math.log2(max(pose.height / (1.5 * look.rows), 1e-9)), 0, len(octaves) - 1))
-    ratio = np.array(octaves[octave].shape[::-1]) / octaves[0].shape[::-1]
-    linear, shift = shifted[:, :2] * ratio[:, None], (shifted[:, 2] + 0.5) * ratio - 0.5
-    image = resample(octaves[octave], np.column_stack([linear, shift]), (size[0], size[1]))
+    rows, columns = (n + 2 * margin for n in look.input)
+    around = (columns - look.frame[1]) / 2, (rows - look.frame[0]) / 2
+    image = photo.sample(pose.matrix_for(look.frame, around), (rows, columns), pose.height / (1.5 * look.rows))
     return contrast(image, look.rows)[margin:-margin, margin:-margin]
 
 
@@ -147,15 +150,6 @@ class Detector:
             nets.append(Net(tuple((w, b) for w, b in layers)))
         return cls(nets[0], nets[1], np.asarray(arrays["steps"], np.float32), np.asarray(arrays["mean"], np.float64))
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Named arrays in half precision, which changes no answer by more than its own uncertainty."""
-        arrays = {"steps": self.steps.astype(np.float16), "mean": self.mean.astype(np.float16)}
-        for name, net in (("finder", self.finder), ("judge", self.judge)):
-            for i, (weights, bias) in enumerate(net.layers):
-                arrays[f"{name}.weights{i}"] = weights.astype(np.float16)
-                arrays[f"{name}.bias{i}"] = bias.astype(np.float16)
-        return arrays
-
 
 @cache
 def bundled() -> Detector:
@@ -167,39 +161,36 @@ def bundled() -> Detector:
 # --- search ------------------------------------------------------------------------------------------------------
 
 
-def search(net: Net, octaves: Sequence[np.ndarray], heights: Sequence[float], least: float) -> Iterator[Alignment]:
-    """Frames of at least these log odds that the finder sees in a photo, for faces of about each of these heights."""
-    grey = octaves[0]
-    for height in heights:
-        octave = octaves[int(np.clip(math.log2(height / (2 * FINDER.rows)), 0, len(octaves) - 1))]
-        reduction = height / FINDER.rows
-        size = tuple(max(1, round(n / reduction)) for n in grey.shape)
-        small = reduce(octave, octave.shape[0] / size[0])
-        margin = FINDER.rows // 4  # a face may be cut a little by the photo's edge
-        small = np.pad(small, margin, mode="edge")
-        if small.shape[0] < FINDER.input[0] or small.shape[1] < FINDER.input[1]:
+def search(net: Net, photo: Pyramid) -> Iterator[Alignment]:
+    """Frames that are worth judging as the finder sees them in a photo, for faces of all heights."""
+    grey = photo.levels[0]
+    for height in heights(grey, STEP):
+        level = photo.level(height / (2 * FINDER.rows))
+        rows = max(1, round(len(grey) * FINDER.rows / height))
+        reduced = Reduced(reduce(level, len(level) / rows), FINDER.rows, grey.shape)
+        if reduced.image.shape[0] < FINDER.input[0] or reduced.image.shape[1] < FINDER.input[1]:
             continue
-        answers = net.answers(net.features(contrast(small, FINDER.rows)[None])[0])
+        answers = net.answers(net.features(contrast(reduced.image, FINDER.rows)[None])[0])
         odds = answers[..., 0]
-        peaks = (odds == ndimage.maximum_filter(odds, size=3, mode="nearest")) & (odds > least)
-        ratio = np.array([n - 2 * margin for n in small.shape]) / grey.shape
+        peaks = (odds == ndimage.maximum_filter(odds, size=3, mode="nearest")) & (odds > WORTH_JUDGING)
         for row, column in np.argwhere(peaks):
-            middle = STRIDE * np.array([column, row]) + (np.array(FINDER.input[::-1]) - 1) / 2 - margin
-            x, y = (middle + 0.5) / ratio[::-1] - 0.5
-            yield move(Alignment.from_pose((x, y), height), answers[row, column, 1:], float(odds[row, column]))
+            x, y = STRIDE * np.array([column, row]) + (np.array(FINDER.input[::-1]) - 1) / 2
+            yield move(
+                Alignment.from_pose(reduced.to_photo(x, y), height), answers[row, column, 1:], float(odds[row, column])
+            )
 
 
-def judge(net: Net, octaves: Sequence[np.ndarray], poses: Sequence[Alignment]) -> list[Alignment]:
+def judge(net: Net, photo: Pyramid, poses: Sequence[Alignment]) -> list[Alignment]:
     """Each pose after one step on its way to the face, with the log odds of what was seen before that step."""
     if not poses:
         return []
-    answers = both_ways(net.answers(seen(net, octaves, poses)))
+    answers = both_ways(net.answers(seen(net, photo, poses)))
     return [move(pose, answer[1:], float(answer[0])) for pose, answer in zip(poses, answers, strict=True)]
 
 
-def seen(net: Net, octaves: Sequence[np.ndarray], poses: Sequence[Alignment], look: Look = JUDGE) -> np.ndarray:
+def seen(net: Net, photo: Pyramid, poses: Sequence[Alignment], look: Look = JUDGE) -> np.ndarray:
     """Features (2, n, h) of the patches at n poses and of their mirror images."""
-    patches = np.stack([patch_at(octaves, pose, look) for pose in poses])
+    patches = np.stack([patch_at(photo, pose, look) for pose in poses])
     return np.stack([net.features(images)[:, 0, 0] for images in (patches, patches[:, :, ::-1])])
 
 
@@ -209,73 +200,47 @@ def both_ways(answers: np.ndarray) -> np.ndarray:
     return (answers[0] + signs * answers[1]) / 2
 
 
-SMALLEST = 1 / 14  # height of the smallest face looked for, as a part of the photo's shorter side
-STEP = 1.19  # ratio of one size searched to the next
-PROPOSALS = 24  # how many of the finder's places are judged
-JUDGEMENTS = 3  # steps to where it is decided whether there is a face
-WORTH_JUDGING, WORTH_DECIDING = -1.0, 0.0  # log odds of the finder, and of the judge on its way
-# What both nets must say for a face, and for one more beside a surer one. Chosen on other scenes than the benchmark's:
-# 132 with faces of Yale B, 60 with other faces of faces48, 80 of ALOI's objects 1 to 40, and 80 textures.
-FACE_ODDS, BESIDE_ODDS = 7.7, 9.0
-
-
 def locate(detector: Detector, grey: np.ndarray) -> list[Alignment]:
     """Every face of a photo, the surest first: the finder's proposals, judged and placed."""
-    octaves = octaves_of(grey)
-    side = min(grey.shape)
-    least = max(24.0, side * SMALLEST)
-    count = max(1, 1 + round(math.log(1.15 * side / least) / math.log(STEP)))
-    proposed = search(detector.finder, octaves, [least * STEP**i for i in range(count)], WORTH_JUDGING)
-    poses = distinct(sorted(proposed, key=lambda pose: -pose.score), PROPOSALS)
-    return settle(detector, octaves, poses)
+    photo = Pyramid(grey)
+    return settle(detector, photo, distinct(search(detector.finder, photo), PROPOSALS))
 
 
 def settle(
     detector: Detector,
-    octaves: Sequence[np.ndarray],
+    photo: Pyramid,
     poses: Sequence[Alignment],
     least: float = FACE_ODDS,
     beside: float = BESIDE_ODDS,
 ) -> list[Alignment]:
     """The faces, of at least these odds, that the judge comes to from these poses, the surest first."""
     for _ in range(JUDGEMENTS):
-        poses = distinct(sorted(judge(detector.judge, octaves, poses), key=lambda pose: -pose.score))
-    poses = sorted(weigh(detector, octaves, poses), key=lambda pose: -pose.score)
+        poses = distinct(judge(detector.judge, photo, poses))
+    poses = sorted(weigh(detector, photo, poses), key=lambda pose: -pose.score)
     faces = [pose for i, pose in enumerate(poses) if pose.score > (beside if i else least)]
-    return place(detector, octaves, faces)
+    return place(detector, photo, faces)
 
 
-def weigh(detector: Detector, octaves: Sequence[np.ndarray], poses: Sequence[Alignment]) -> list[Alignment]:
+def weigh(detector: Detector, photo: Pyramid, poses: Sequence[Alignment]) -> list[Alignment]:
     """The poses that are worth it, with what both nets say of them: the judge's log odds and half the finder's."""
     poses = [pose for pose in poses if pose.score > WORTH_DECIDING]
     if not poses:
         return []
     looks = ((detector.judge, JUDGE), (detector.finder, FINDER))
-    sure, rough = (both_ways(net.answers(seen(net, octaves, poses, look)))[:, 0] for net, look in looks)
+    sure, rough = (both_ways(net.answers(seen(net, photo, poses, look)))[:, 0] for net, look in looks)
     return [replace(pose, score=float(odds)) for pose, odds in zip(poses, sure + 0.5 * rough, strict=True)]
 
 
-def distinct(poses: Sequence[Alignment], most: int | None = None) -> list[Alignment]:
-    """Those that no earlier one is near to, at `most` so many."""
-    kept: list[Alignment] = []
-    for pose in poses:
-        if len(kept) == most:
-            break
-        if not any(near(pose, other) for other in kept):
-            kept.append(pose)
-    return kept
-
-
-def place(detector: Detector, octaves: Sequence[np.ndarray], poses: Sequence[Alignment]) -> list[Alignment]:
+def place(detector: Detector, photo: Pyramid, poses: Sequence[Alignment]) -> list[Alignment]:
     """The last steps, which know how Yale B's crops lie around a face."""
     for step in detector.steps if poses else ():
-        poses = take_step(step, described(detector.judge, octaves, poses), poses)
+        poses = take_step(step, described(detector.judge, photo, poses), poses)
     return list(poses)
 
 
-def described(net: Net, octaves: Sequence[np.ndarray], poses: Sequence[Alignment]) -> np.ndarray:
+def described(net: Net, photo: Pyramid, poses: Sequence[Alignment]) -> np.ndarray:
     """What a step sees (2, n, d) at n poses, as it is and mirrored: the judge's map, and the contrast at half size."""
-    patches = np.stack([patch_at(octaves, pose, JUDGE) for pose in poses])
+    patches = np.stack([patch_at(photo, pose, JUDGE) for pose in poses])
     small = ndimage.gaussian_filter(patches, (0, 1, 1))[:, ::2, ::2]
     views = [(patches, small), (patches[:, :, ::-1], small[:, :, ::-1])]
     flat = [[part.reshape(len(poses), -1) for part in (net.map(whole), half)] for whole, half in views]

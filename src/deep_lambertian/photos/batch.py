@@ -319,15 +319,14 @@ def _read(source: ObjectFolder, name: str, shape: tuple[int, int], srgb: bool) -
     skipped: list[Skipped] = []
     found = source.read(name, shape, srgb, skipped)
     lost = [f"{each.name}: {each.reason}" for each in skipped if each.reason.startswith("unreadable")]
-    if found is None:
+    if not found:
         raise ValueError(f"{name}: no image can be used ({'; '.join(lost[:3]) or 'there is none'})")
-    _, named, mask, directions = found
-    images = np.stack([image for _, image in named])
-    known = [light for light in directions if light is not None]
+    images = np.stack([view.image for view in found])
+    known = [view.light for view in found if view.light is not None]
     lights = np.stack(known) if known else None
-    mask = np.ones(shape, bool) if mask is None else mask
+    mask = np.ones(shape, bool) if found[0].mask is None else found[0].mask
     check_request(shape, images, lights, mask, name=name)  # one that is not fit is found out before it joins others
-    return Photos(name, images, [file for file, _ in named], mask, lights, lost)
+    return Photos(name, images, [view.name for view in found], mask, lights, lost)
 
 
 def _infer(

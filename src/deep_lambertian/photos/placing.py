@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from deep_lambertian.data.images import LUMINANCE
+from deep_lambertian.data.images import luminance
 from deep_lambertian.faces.alignment import Alignment
 from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, find_face, find_faces
 from deep_lambertian.model import DLN
@@ -34,7 +34,7 @@ class Photo:
 
     @cached_property
     def grey(self) -> np.ndarray:
-        return self.colour @ LUMINANCE
+        return luminance(self.colour)
 
     @cached_property
     def reach(self) -> Reach:
@@ -48,7 +48,7 @@ class Photo:
 
 def every_face(picture: np.ndarray, model: DLN) -> list[Alignment]:
     """The frames of all faces of a photo (H, W, 3), the largest first."""
-    found = find_faces(picture @ LUMINANCE, mean_image(model))
+    found = find_faces(luminance(picture), mean_image(model))
     if not found:
         raise NoFaceError(f"expected a photo with faces, found none in {picture.shape[1]}×{picture.shape[0]} pixels")
     return found
@@ -85,7 +85,7 @@ def prepare_photos(
     """
     placement = placement or Placement()
     reference = mean_image(model)
-    greys = [colour @ LUMINANCE for _, colour in pictures]
+    greys = [luminance(colour) for _, colour in pictures]
     if placement.frame is None:
         frames, how = place(greys, model.shape, reference, placement)
     else:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from deep_lambertian.data.images import resize
 from deep_lambertian.faces.alignment import FRAME, Alignment
+from deep_lambertian.support.resampling import average_areas
 
 # In half frames from its middle: where the light begins to fade, where likeness counts in full, where nothing is left.
 SOLID, EDGE, REACH = 0.85, 1.0, 1.3
@@ -53,8 +53,10 @@ def reach_of(colour: np.ndarray, alignment: Alignment) -> Reach:
     # What is shared out is smooth: a large photo is looked at in coarse pixels, each the mean of its own.
     ratio = min(1, ROWS / alignment.height)
     coarse = max(1, round(ratio * part.shape[0])), max(1, round(ratio * part.shape[1]))
-    share = _share(resize(part, coarse), resize(u, coarse), resize(v, coarse), ratio * alignment.matrix[:, :2])
-    return Reach(where, np.clip(u, -1, 1), np.clip(v, -1, 1), resize(share, part.shape[:2]))
+    share = _share(
+        average_areas(part, coarse), average_areas(u, coarse), average_areas(v, coarse), ratio * alignment.matrix[:, :2]
+    )
+    return Reach(where, np.clip(u, -1, 1), np.clip(v, -1, 1), average_areas(share, part.shape[:2]))
 
 
 def _places(alignment: Alignment, where: tuple[slice, slice]) -> tuple[np.ndarray, np.ndarray]:

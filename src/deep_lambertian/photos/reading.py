@@ -5,21 +5,13 @@ from pathlib import Path
 
 import numpy as np
 
-from deep_lambertian.data.folder import one_size
+from deep_lambertian.data.folder import photo_files
 from deep_lambertian.data.images import decode
 
 
 def read_photos(paths: Sequence[str | Path], *, srgb: bool = True) -> list[tuple[str, np.ndarray]]:
     """Names and linear colours of photos of the same thing, which must be of one size."""
-    if not paths:
-        raise ValueError("expected at least one photo, got none")
-    found = []
-    for path in map(Path, paths):
-        if not path.is_file():
-            raise ValueError(f"{path}: expected a photo, found {'a folder' if path.is_dir() else 'nothing'}")
-        found.append((path.name, decode(path.read_bytes(), str(path), srgb=srgb, colour=True).pixels))
-    one_size([(name, colour.shape) for name, colour in found], "photos")
-    return found
+    return photo_files(paths, srgb=srgb, colour=True)
 
 
 def read_mask(path: str | Path, shape: tuple[int, int]) -> np.ndarray:

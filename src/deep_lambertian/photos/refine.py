@@ -8,7 +8,6 @@ turn, with the lights as they were found. What lies in shadow in every photo sta
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy import ndimage
 
 from deep_lambertian.energy import Observation
 from deep_lambertian.inference.albedo import albedo_conditional
@@ -18,6 +17,7 @@ from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.inference.shadows import ShadowWeights, shadow_weights
 from deep_lambertian.inference.small_matrices import cholesky3, solve_lower, solve_lower_t
 from deep_lambertian.support import compiled
+from deep_lambertian.support.resampling import enlarge_cubic
 from deep_lambertian.surface import Shape, Surface, as_field, as_picture, render, shading
 
 ALBEDO_STD = 0.15  # how far the albedo of a photo's pixel may be from that of the model's pixel around it
@@ -28,23 +28,12 @@ STIFFNESS = 100.0
 ROUNDS = 12
 
 
-def enlarge(values: np.ndarray, shape: Shape) -> np.ndarray:
-    """A smooth (h, w) or (h, w, 3) at a larger `shape`, by cubic splines; both cover the same area."""
-    down, across = (_spline(old, new) for old, new in zip(values.shape[:2], shape, strict=True))
-    return np.ascontiguousarray(np.einsum("ij,jk...,lk->il...", down, values, across, optimize=True), np.float32)
-
-
-def _spline(old: int, new: int) -> np.ndarray:
-    """Cubic splines along one axis as the linear map (new, old) that they are."""
-    return np.asarray(ndimage.zoom(np.eye(old), (new / old, 1), order=3, mode="nearest", grid_mode=True))
-
-
 def refine(
     post: Posterior, images: np.ndarray, weights: np.ndarray | None = None, rounds: int = ROUNDS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Albedo (h, w) and normals (h, w, 3) that explain images (P, h, w), of the brightness that the model saw."""
     shape = images.shape[1], images.shape[2]
-    albedo, normals = np.maximum(enlarge(post.albedo, shape), 1e-3), enlarge(post.normals, shape)
+    albedo, normals = np.maximum(enlarge_cubic(post.albedo, shape), 1e-3), enlarge_cubic(post.normals, shape)
     normals /= np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-6)
     seen = np.ones_like(images) if weights is None else np.broadcast_to(weights, images.shape)
     flat = [np.asarray(each, np.float32).reshape(len(images), -1) for each in (images, seen)]

@@ -16,8 +16,9 @@ from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.photos.result import Result
 from deep_lambertian.report.photo_page import Page, save_result_report
 from deep_lambertian.support.files import atomic_folder, atomic_write
-from deep_lambertian.support.pictures import grey, save_png
+from deep_lambertian.support.pictures import grey, save_png, thumbnail
 from deep_lambertian.support.png import save_png16
+from deep_lambertian.support.resampling import shrink_quickly
 
 MOST_ROWS = 384  # of the surface on the page, which it carries as text: 4 MB in colour
 WRITERS = 2  # threads: compressing leaves Python free for the rest
@@ -71,10 +72,10 @@ def page(result: Result, title: str, photo: np.ndarray) -> Page:
     coloured = float(np.abs(result.colour - 1).max()) > 0.01
     return Page(
         title=title,
-        inputs=[(name, small(picture)) for name, picture in ((first.name, photo), *others)],
+        inputs=[(name, thumbnail(picture)) for name, picture in ((first.name, photo), *others)],
         pictures=[],
-        scaled_normals=shrink(result.scaled_normals, size),
-        colour=shrink(result.colour, size) if coloured else None,
+        scaled_normals=shrink_quickly(result.scaled_normals, size),
+        colour=shrink_quickly(result.colour, size) if coloured else None,
         srgb=result.srgb,
         posterior=result.posterior,
         notes=list(result.notes),
@@ -89,7 +90,7 @@ def save_relit(path: Path, result: Result, photo: np.ndarray, toward: np.ndarray
     picture = photo.copy()
     picture[where] = to_bytes(part, result.srgb)
     save_picture(path, picture)
-    return small(picture)
+    return thumbnail(picture)
 
 
 def describe_lights(result: Result) -> list[dict[str, Any]]:
@@ -130,21 +131,6 @@ def to_bytes(values: np.ndarray, srgb: bool) -> np.ndarray:
     scaled *= np.float32(65535)
     scaled += np.float32(0.5)
     return tones.take(scaled.astype(np.uint16))
-
-
-def shrink(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Numbers (h, w, 3) at a size (rows, columns) for a page, by Pillow, which is quicker than exact."""
-    channels = [Image.fromarray(np.ascontiguousarray(values[..., c], np.float32)) for c in range(3)]
-    return np.stack(
-        [np.asarray(each.resize((size[1], size[0]), Image.Resampling.BILINEAR)) for each in channels], axis=-1
-    )
-
-
-def small(picture: np.ndarray, most: int = 480) -> np.ndarray:
-    """The picture at a size for a page."""
-    image = Image.fromarray(picture)
-    image.thumbnail((most, most), reducing_gap=1.0)  # halved first, which takes a third of the time
-    return np.asarray(image)
 
 
 def save_picture(path: str | Path, picture: np.ndarray) -> None:

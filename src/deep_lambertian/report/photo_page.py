@@ -15,7 +15,7 @@ from deep_lambertian.data.images import linear_to_srgb
 from deep_lambertian.geometry import angles_of
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.support.files import atomic_write
-from deep_lambertian.support.pictures import normal_colours
+from deep_lambertian.support.pictures import normal_colours, thumbnail
 
 LONGEST = 1024  # pixels of a photo's longer side: more than the page ever shows
 BALL = 128  # pixels across the drawn sphere
@@ -116,11 +116,8 @@ def _encoded(values: np.ndarray, srgb: bool) -> np.ndarray:
 
 
 def _png(picture: np.ndarray) -> str:
-    image = Image.fromarray(picture)
-    if max(image.size) > LONGEST:
-        image.thumbnail((LONGEST, LONGEST))
     file = io.BytesIO()
-    image.save(file, "PNG", compress_level=1)
+    Image.fromarray(thumbnail(picture, LONGEST)).save(file, "PNG", compress_level=1)
     return base64.b64encode(file.getvalue()).decode()
 
 

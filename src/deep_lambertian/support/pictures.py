@@ -36,6 +36,13 @@ def sheet(rows: Sequence[Sequence[tuple[str, np.ndarray]]], tile: int = 128) -> 
     return canvas
 
 
+def thumbnail(picture: np.ndarray, most: int = 480) -> np.ndarray:
+    """An 8-bit picture, or a smaller one whose longer side has at most so many pixels."""
+    image = Image.fromarray(picture)
+    image.thumbnail((most, most), reducing_gap=1.0)  # halved first, which takes a third of the time
+    return np.asarray(image)
+
+
 def save_png(path: str | Path, picture: Image.Image, compress_level: int = 6) -> None:
     with atomic_write(path) as file:
         picture.save(file, "PNG", compress_level=compress_level)

@@ -10,24 +10,27 @@ Yale faces, brought to a square: pupils at (±0.59, 0.5), tip of the nose at (0,
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
-from operator import add
+from typing import Unpack
 
 import numpy as np
 
-from deep_lambertian.synthetic.jets import Jet, bell, inverse, logistic, ramp, root, step
+from deep_lambertian.data.dataset import Dataset
 from deep_lambertian.synthetic.scenes import (
     FOOTPRINT,
+    Options,
     Params,
     Scenes,
     Surface,
-    check_request,
+    as_dataset,
+    check_drawable,
     draw_scenes,
     pixel_centres,
     unit_normals,
 )
 
 Number = float | np.ndarray
+Relief = tuple[np.ndarray, np.ndarray, np.ndarray]  # a height (n, V) and its slopes along the face's x and y
+MIDDLE, BOTH = (1.0,), (1.0, -1.0)  # sides on which a bump is: where it says, and mirrored too
 # What varies from person to person: mean and standard deviation. Draws are cut at 2.2 deviations.
 PEOPLE: dict[str, tuple[float, float]] = {
     **{"shift_x": (0, 0.03), "shift_y": (0, 0.035), "roll": (0, 0.02), "zoom": (1, 0.03), "yaw": (0, 0.07)},
@@ -54,6 +57,21 @@ PEOPLE: dict[str, tuple[float, float]] = {
 
 
 @dataclass(frozen=True)
+class Bump:
+    """A Gaussian on the face: how much it rises, where, how wide it is, and on which of the face's sides.
+
+    `bend` curls its ends up, `lean` lifts its outer end.
+    """
+
+    rise: Number
+    at: tuple[Number, Number]
+    width: tuple[Number, Number]
+    sides: tuple[float, ...] = MIDDLE
+    bend: Number = 0.0
+    lean: Number = 0.0
+
+
+@dataclass(frozen=True)
 class Canvas:
     """Where each pixel lies on the face (n, V), and what can be put there. `soft` is the footprint of a pixel."""
 
@@ -61,33 +79,23 @@ class Canvas:
     y: np.ndarray
     soft: np.float32
 
-    def widen(self, width):
+    def widen(self, width: Number) -> np.ndarray:
         return np.sqrt(np.float32(width) ** 2 + self.soft**2)
 
-    def gaussian(self, at, width, side: float, bend: Number, lean: Number):
-        """A Gaussian of height 1, blurred by the footprint; `bend` curls its ends up, `lean` lifts its outer end.
-
-        With it what its slopes need: the offsets from its centre, divided by the variances, and the curve's slope.
-        """
-        wx, wy = self.widen(width[0]), self.widen(width[1])
-        u, v = self.x * side - at[0], self.y - at[1]
+    def gaussian(self, bump: Bump, side: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """A bump of height 1 on one side, blurred by the footprint; and the slopes of its logarithm along x and y."""
+        (x, y), (width, height), bend, lean = bump.at, bump.width, bump.bend, bump.lean
+        wx, wy = self.widen(width), self.widen(height)
+        u, v = self.x * side - x, self.y - y
         straight = isinstance(bend, float) and isinstance(lean, float) and bend == lean == 0
         v = v if straight else v - u * (bend * u + lean)
         pu, pv = u * (1 / (wx * wx)), v * (1 / (wy * wy))
-        e = np.exp(np.maximum(-0.5 * (u * pu + v * pv), -60)) * (width[0] * width[1] / (wx * wy))
-        return e, pu, pv, None if straight else 2 * bend * u + lean
-
-    def bump(self, at, width, *, side: float = 1.0, bend: Number = 0.0, lean: Number = 0.0) -> Jet:
-        e, pu, pv, curve = self.gaussian(at, width, side, bend, lean)
-        return Jet(e, e * (-pu if curve is None else pv * curve - pu) * side, -e * pv)
-
-    def pair(self, at, width, *, bend: Number = 0.0, lean: Number = 0.0) -> Jet:
-        """The same bump on the left and on the right."""
-        return self.bump(at, width, bend=bend, lean=lean) + self.bump(at, width, side=-1.0, bend=bend, lean=lean)
+        e = np.exp(np.maximum(-0.5 * (u * pu + v * pv), -60)) * (width * height / (wx * wy))
+        return e, side * (-pu if straight else pv * (2 * bend * u + lean) - pu), -pv
 
     def blob(self, at, width, *, side: float = 1.0, bend: Number = 0.0, lean: Number = 0.0) -> np.ndarray:
-        """A bump without its slopes."""
-        return self.gaussian(at, width, side, bend, lean)[0]
+        """The same without its slopes."""
+        return self.gaussian(Bump(1.0, at, width, bend=bend, lean=lean), side)[0]
 
     def band(self, t, low, high, edge) -> np.ndarray:
         """1 where low < t < high and 0 elsewhere; the blur of the edges takes nothing from the area."""
@@ -95,74 +103,101 @@ class Canvas:
         return np.maximum(logistic((t - low) * scale) - logistic((t - high) * scale), 0)
 
 
-def head_height(c: Canvas, p: Params) -> Jet:
-    """The whole head as a sum of bumps on an ellipsoid, with its slopes along the face's own axes."""
-    x, y = Jet(c.x, 1.0, 0.0), Jet(c.y, 0.0, 1.0)
-    inside = head_inside(c, p)
+def logistic(t: np.ndarray) -> np.ndarray:
+    return 0.5 * np.tanh(0.5 * t) + 0.5
+
+
+def head_height(c: Canvas, p: Params) -> Relief:
+    """The whole head, as a sum of bumps on an ellipsoid."""
+    inside, *slopes = head_inside(c, p)
     # An ellipsoid's √(1 - r²), rounded off at the outline, where it would be infinitely steep.
-    shell = root((inside + root(inside * inside + 0.01)) * 0.5) * p["depth"]
-    terms = [shell, x * p["yaw"], y * p["pitch"]]
+    rounded = np.sqrt(inside * inside + 0.01)
+    shell = np.sqrt((inside + rounded) * 0.5) * p["depth"]
+    steep = 0.5 * shell / rounded
+    height, along_x, along_y = shell + c.x * p["yaw"] + c.y * p["pitch"], *(steep * slope for slope in slopes)
+    height, along_x, along_y = (a + b for a, b in zip((height, along_x, along_y), nose_wedge(c, p), strict=True))
+    for bump in head_bumps(p):
+        for side in bump.sides:
+            e, dx, dy = c.gaussian(bump, side)
+            e *= bump.rise
+            height += e
+            along_x += e * dx
+            along_y += e * dy
+    return height, along_x + p["yaw"], along_y + p["pitch"]
 
-    # The nose: a wedge that rises from its root and is cut off below the tip.
-    tip_y, span = p["nose_tip"], p["nose_root"] - p["nose_tip"]
-    along = (p["nose_root"] - y) * (1 / span)
-    rise = ramp(along * 7.0) * (1 / 7.0)
-    cut = step((y - (tip_y - 0.13)) * (1 / c.widen(0.06)))
-    width = p["bridge_w"] + step((along - 0.55) * 6.0) * (p["nose_w"] - p["bridge_w"])
-    across = (x - p["yaw"] * 0.4 * rise) * inverse(width)
-    terms.append(bell(across * across * 0.5) * rise * cut * p["nose_rise"])
-    terms += [
-        p["tip"] * c.bump((0, tip_y - 0.02), (p["tip_w"], 0.09)),
-        p["wing"] * c.pair((p["wing_x"], tip_y - 0.08), (0.085, 0.075)),
-        p["hump"] * c.bump((0, 0.5 * (p["nose_root"] + tip_y) + 0.05), (0.07, 0.12)),
-        -0.05 * c.bump((0, p["nose_root"] - 0.13), (0.14, 0.09)),
-        -0.03 * c.pair((0.115, tip_y - 0.14), (0.06, 0.035)),
-        -0.015 * c.pair((p["wing_x"] + 0.13, tip_y - 0.06), (0.05, 0.09)),
+
+def nose_wedge(c: Canvas, p: Params) -> Relief:
+    """What rises from the nose's root, becomes wider on its way, and is cut off below the tip."""
+    span = p["nose_root"] - p["nose_tip"]
+    along = (p["nose_root"] - c.y) / span
+    # 0 far above the root and `along` far below it, smoothly; a step down at the tip, and one to the nose's full width.
+    rise, rise_y = (np.maximum(along, 0) + np.log1p(np.exp(-7 * np.abs(along))) / 7), -logistic(7 * along) / span
+    edge = 1 / c.widen(0.06)
+    cut = logistic((c.y - (p["nose_tip"] - 0.13)) * edge)
+    wide, wider = logistic((along - 0.55) * 6), p["nose_w"] - p["bridge_w"]
+    width, width_y = p["bridge_w"] + wide * wider, wide * (1 - wide) * wider * (-6 / span)
+    across = (c.x - 0.4 * p["yaw"] * rise) / width
+    across_y = -(0.4 * p["yaw"] * rise_y + across * width_y) / width
+    profile = p["nose_rise"] * cut * np.exp(-np.minimum(0.5 * across * across, 60))  # beyond 60 nothing is left
+    height = profile * rise
+    return height, -height * across / width, profile * (rise_y + rise * (1 - cut) * edge) - height * across * across_y
+
+
+def head_bumps(p: Params) -> list[Bump]:
+    """All that stands out from the ellipsoid, or lies deeper, but for the nose's wedge."""
+    root, tip = p["nose_root"], p["nose_tip"]
+    nose = [
+        Bump(p["tip"], (0, tip - 0.02), (p["tip_w"], 0.09)),
+        Bump(p["wing"], (p["wing_x"], tip - 0.08), (0.085, 0.075), BOTH),
+        Bump(p["hump"], (0, 0.5 * (root + tip) + 0.05), (0.07, 0.12)),
+        Bump(-0.05, (0, root - 0.13), (0.14, 0.09)),
+        Bump(-0.03, (0.115, tip - 0.14), (0.06, 0.035), BOTH),
+        Bump(-0.015, (p["wing_x"] + 0.13, tip - 0.06), (0.05, 0.09), BOTH),
     ]
-    # Brows, eyes and cheeks.
     ex, ey, ew, eo, slant = p["eye_x"], p["eye_y"], p["eye_w"], p["eye_open"], p["eye_slant"]
-    bend = -0.9 * eo / ew**2
-    terms += [
-        p["brow_ridge"] * c.pair((ex - 0.08, p["brow_y"] + 0.06), (0.34, 0.12), bend=-0.25, lean=p["brow_slant"]),
-        0.5 * p["brow_ridge"] * c.bump((0, p["brow_y"]), (0.2, 0.12)),
-        -p["socket"] * c.pair((ex - 0.06, ey + 0.01), (0.25, 0.13)),
-        -0.07 * c.pair((0.32, ey + 0.03), (0.1, 0.12)),
-        p["ball"] * c.pair((ex, ey + 0.01), (0.17, 0.085), lean=slant),
-        0.014 * c.pair((ex, ey + eo + 0.02), (0.13, 0.024), bend=bend, lean=slant),
-        -p["crease"] * c.pair((ex, ey + eo + 0.07), (0.14, 0.024), bend=bend, lean=slant),
-        0.01 * c.pair((ex, ey - 0.7 * eo - 0.025), (0.12, 0.025), bend=-0.6 * bend, lean=slant),
-        p["bag"] * c.pair((ex - 0.04, ey - 0.17), (0.15, 0.04), bend=0.5),
-        p["cheekbone"] * c.pair((0.6, p["cheekbone_y"]), (0.26, 0.25), lean=0.25),
-        -p["hollow"] * c.pair((0.78, -0.5), (0.2, 0.25)),
-        -p["temple"] * c.pair((1.0, 0.75), (0.18, 0.3)),
+    brow, brow_y, bend = p["brow_ridge"], p["brow_y"], -0.9 * eo / ew**2
+    brows_eyes_cheeks = [
+        Bump(brow, (ex - 0.08, brow_y + 0.06), (0.34, 0.12), BOTH, bend=-0.25, lean=p["brow_slant"]),
+        Bump(0.5 * brow, (0, brow_y), (0.2, 0.12)),
+        Bump(-p["socket"], (ex - 0.06, ey + 0.01), (0.25, 0.13), BOTH),
+        Bump(-0.07, (0.32, ey + 0.03), (0.1, 0.12), BOTH),
+        Bump(p["ball"], (ex, ey + 0.01), (0.17, 0.085), BOTH, lean=slant),
+        Bump(0.014, (ex, ey + eo + 0.02), (0.13, 0.024), BOTH, bend=bend, lean=slant),
+        Bump(-p["crease"], (ex, ey + eo + 0.07), (0.14, 0.024), BOTH, bend=bend, lean=slant),
+        Bump(0.01, (ex, ey - 0.7 * eo - 0.025), (0.12, 0.025), BOTH, bend=-0.6 * bend, lean=slant),
+        Bump(p["bag"], (ex - 0.04, ey - 0.17), (0.15, 0.04), BOTH, bend=0.5),
+        Bump(p["cheekbone"], (0.6, p["cheekbone_y"]), (0.26, 0.25), BOTH, lean=0.25),
+        Bump(-p["hollow"], (0.78, -0.5), (0.2, 0.25), BOTH),
+        Bump(-p["temple"], (1.0, 0.75), (0.18, 0.3), BOTH),
     ]
-    # Mouth and chin.
     my, mw, up, low, smile = p["mouth_y"], p["mouth_w"], p["upper_lip"], p["lower_lip"], p["smile"] / p["mouth_w"] ** 2
-    terms += [
-        p["muzzle"] * c.bump((0, my + 0.02), (0.28, 0.32)),
-        p["lips_out"] * c.pair((0.1, my + 0.5 * up), (0.55 * mw - 0.05, 0.55 * up), bend=smile - 0.3),
-        1.3 * p["lips_out"] * c.bump((0, my - 0.5 * low), (0.5 * mw, 0.5 * low), bend=0.5 + smile),
-        -0.026 * c.bump((0, my), (0.5 * mw, 0.026), bend=smile),
-        -0.025 * c.pair((mw + 0.02, my + smile * mw**2), (0.06, 0.06)),
-        -0.035 * c.bump((0, my - low - 0.075), (0.22, 0.06), bend=0.4),
-        -p["philtrum"] * c.bump((0, 0.5 * (my + tip_y) - 0.04), (0.04, 0.09)),
-        -p["fold"] * c.pair((0.43, 0.5 * (my + tip_y) + 0.03), (0.08, 0.09), bend=-1.5, lean=-1.5),
-        p["chin"] * c.bump((0, -1.02), (p["chin_w"], 0.16)),
-        np.minimum(p["cleft"], 0) * c.bump((0, -0.97), (0.035, 0.08)),
+    mouth_and_chin = [
+        Bump(p["muzzle"], (0, my + 0.02), (0.28, 0.32)),
+        Bump(p["lips_out"], (0.1, my + 0.5 * up), (0.55 * mw - 0.05, 0.55 * up), BOTH, bend=smile - 0.3),
+        Bump(1.3 * p["lips_out"], (0, my - 0.5 * low), (0.5 * mw, 0.5 * low), bend=0.5 + smile),
+        Bump(-0.026, (0, my), (0.5 * mw, 0.026), bend=smile),
+        Bump(-0.025, (mw + 0.02, my + smile * mw**2), (0.06, 0.06), BOTH),
+        Bump(-0.035, (0, my - low - 0.075), (0.22, 0.06), bend=0.4),
+        Bump(-p["philtrum"], (0, 0.5 * (my + tip) - 0.04), (0.04, 0.09)),
+        Bump(-p["fold"], (0.43, 0.5 * (my + tip) + 0.03), (0.08, 0.09), BOTH, bend=-1.5, lean=-1.5),
+        Bump(p["chin"], (0, -1.02), (p["chin_w"], 0.16)),
+        Bump(np.minimum(p["cleft"], 0), (0, -0.97), (0.035, 0.08)),
     ]
-    return reduce(add, terms)
+    return nose + brows_eyes_cheeks + mouth_and_chin
 
 
-def head_inside(c: Canvas, p: Params) -> Jet:
-    """1 in the middle of the head's outline, 0 on it and negative outside."""
-    x, y = Jet(c.x, 1.0, 0.0), Jet(c.y, 0.0, 1.0)
-    jaw, brow = step((y + 0.4) * -6.0), step((y - 0.55) * 6.0)
-    width = p["cheek_w"] + jaw * (p["jaw_w"] - p["cheek_w"]) + brow * (p["brow_w"] - p["cheek_w"])
-    across = x * inverse(width)
-    up = y.through(np.maximum(c.y, 0), (c.y > 0).astype(np.float32)) * (1 / p["crown_y"])
-    down = y.through(np.minimum(c.y, 0), (c.y < 0).astype(np.float32)) * (1 / p["chin_y"])
-    down = down * down
-    return (across * across + up * up + down * down * down) * -1.0 + 1.0
+def head_inside(c: Canvas, p: Params) -> Relief:
+    """1 in the middle of the head's outline, 0 on it and negative outside; and its slopes."""
+    jaw, brow = logistic((c.y + 0.4) * -6), logistic((c.y - 0.55) * 6)
+    jaw_w, brow_w = p["jaw_w"] - p["cheek_w"], p["brow_w"] - p["cheek_w"]
+    width, width_y = (
+        p["cheek_w"] + jaw * jaw_w + brow * brow_w,
+        6 * (brow * (1 - brow) * brow_w - jaw * (1 - jaw) * jaw_w),
+    )
+    across, up, down = c.x / width, np.maximum(c.y, 0) / p["crown_y"], np.minimum(c.y, 0) / p["chin_y"]
+    inside = 1 - (across * across + up * up + (down * down) ** 3)
+    slope_y = across * across * width_y / width - up / p["crown_y"] - 3 * down * (down * down) ** 2 / p["chin_y"]
+    return inside, -2 * across / width, 2 * slope_y
 
 
 def head_albedo(c: Canvas, p: Params) -> np.ndarray:
@@ -215,7 +250,7 @@ def head_albedo(c: Canvas, p: Params) -> np.ndarray:
         paint(0.6 * c.blob((p[f"mole_x{i}"], p[f"mole_y{i}"]), (r + 1e-4, r + 1e-4)), 0.4 * skin)
 
     # What is not face: backdrop and neck beyond the outline, hair at the sides and over the forehead.
-    paint(logistic(head_inside(c, p).value / c.widen(0.03) * -1.5), p["backdrop"])
+    paint(logistic(head_inside(c, p)[0] / c.widen(0.03) * -1.5), p["backdrop"])
     side_hair = p["side_hair"] - 0.14 * y * y
     paint(logistic((np.abs(x) - side_hair) / c.widen(0.02)) * logistic((y + 0.2) * 8), hair)
     fringe = p["fringe"] + p["fringe_bend"] * (x - p["parting"]) ** 2
@@ -257,22 +292,26 @@ def face_canvas(p: Params, size: int) -> tuple[Canvas, tuple]:
     x, y = pixel_centres(size)
     x, y = x - p["shift_x"], y - p["shift_y"]
     c, s = np.cos(p["roll"]) / p["zoom"], np.sin(p["roll"]) / p["zoom"]
-    x, y = Jet(c * x + s * y, c, s), Jet(c * y - s * x, -s, c)
-
-    def wave(t: Jet) -> Jet:
-        return t.through(np.sin(t.value), np.cos(t.value))
-
-    one, two = wave(x * 2.1 + y * 1.3 + 0.4), wave(x * 1.2 - y * 2.3 + 1.9)
-    x, y = x + p["warp_x"] * one + p["warp_x2"] * two, y + p["warp_y"] * two + p["warp_y2"] * one
-    return Canvas(x.value, y.value, np.float32(FOOTPRINT * 2 / size)), (x, y)
+    x, y = c * x + s * y, c * y - s * x
+    one, two = 2.1 * x + 1.3 * y + 0.4, 1.2 * x - 2.3 * y + 1.9
+    bent, slopes = [], []
+    for t, own, a, b in ((x, (c, s), p["warp_x"], p["warp_x2"]), (y, (-s, c), p["warp_y2"], p["warp_y"])):
+        bent.append(t + a * np.sin(one) + b * np.sin(two))
+        a, b = a * np.cos(one), b * np.cos(two)  # by which the waves' arguments count, whose slopes are constant
+        slopes.append(
+            (
+                own[0] + a * (2.1 * c - 1.3 * s) + b * (1.2 * c + 2.3 * s),
+                own[1] + a * (2.1 * s + 1.3 * c) + b * (1.2 * s - 2.3 * c),
+            )
+        )
+    return Canvas(bent[0], bent[1], np.float32(FOOTPRINT * 2 / size)), tuple(slopes)
 
 
 def face_surface(p: Params, size: int) -> Surface:
-    canvas, (x, y) = face_canvas(p, size)
-    h = head_height(canvas, p)
-    slope_x, slope_y = h.dx * x.dx + h.dy * y.dx, h.dx * x.dy + h.dy * y.dy
-    shape = (-1, size, size)
-    return head_albedo(canvas, p).reshape(shape), unit_normals(slope_x, slope_y, shape), h.value.reshape(shape), None
+    canvas, ((xx, xy), (yx, yy)) = face_canvas(p, size)
+    height, along_x, along_y = head_height(canvas, p)
+    normals = unit_normals(along_x * xx + along_y * yx, along_x * xy + along_y * yy, (-1, size, size))
+    return head_albedo(canvas, p).reshape(normals.shape[:3]), normals, height.reshape(normals.shape[:3]), None
 
 
 def draw_people(count: int, seed: int) -> Params:
@@ -285,23 +324,17 @@ def draw_people(count: int, seed: int) -> Params:
     return p
 
 
-def draw_faces(
-    count: int,
-    images: int = 1,
-    size: int = 24,
-    seed: int = 0,
-    *,
-    lights=None,
-    cast_shadows: bool = False,
-    noise: float = 0.0,
-    saturate: bool = False,
-) -> Scenes:
+def draw_faces(count: int, images: int = 1, size: int = 24, seed: int = 0, **options: Unpack[Options]) -> Scenes:
     """`count` people of `size`×`size` pixels, each in `images` images.
 
     The seed and a person's place in the batch decide who it is, whatever the count, the size and the number of images.
-    `lights` is (images, 3) for all or (count, images, 3); without it they are drawn by `sample_lights`. `noise` is the
-    standard deviation of what is added to each pixel; `saturate` clips to [0, 1], as a camera does.
     """
-    check_request(count, images, size, lights, noise)
-    options = {"lights": lights, "cast_shadows": cast_shadows, "noise": noise, "saturate": saturate}
-    return draw_scenes(face_surface, draw_people(count, seed), images, size, seed, options)
+    check_drawable(count, images, size, options)
+    return draw_scenes(face_surface, draw_people(count, seed), images, size, seed, **options)
+
+
+def make_faces(
+    count: int = 100, images: int = 10, size: int = 24, seed: int = 0, **options: Unpack[Options]
+) -> Dataset:
+    """Synthetic faces as a data set. The truth is in `info["albedo"]` and `info["normals"]`."""
+    return as_dataset(draw_faces(count, images, size, seed, **options), "face", seed)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from deep_lambertian.data.images import LUMINANCE, resize
+from deep_lambertian.data.images import LUMINANCE
 from deep_lambertian.faces.alignment import ASPECT, FRAME, Alignment
-from deep_lambertian.synthetic.heads import draw_people, face_canvas, face_surface, head_inside
-from deep_lambertian.synthetic.jets import logistic
+from deep_lambertian.support.resampling import average_areas
+from deep_lambertian.synthetic.heads import draw_people, face_canvas, face_surface, head_inside, logistic
 from deep_lambertian.synthetic.scenes import draw_scenes
 
 ZOOM = 0.55  # the frame's share of the square on which the whole head is drawn
@@ -39,18 +39,18 @@ def draw_portrait(
     side = round(1.1 * height)  # of the square on which the head is drawn
     person = draw_people(1, seed)
     whole = person | {"zoom": person["zoom"] * np.float32(ZOOM), "crown_y": np.full((1, 1), 1.7, np.float32)}
-    options = {"lights": np.array([light], np.float32), "cast_shadows": True, "noise": 0.0, "saturate": False}
-    scene = draw_scenes(face_surface, whole, 1, side, seed, options)
+    lights = np.array([light], np.float32)
+    scene = draw_scenes(face_surface, whole, 1, side, seed, lights=lights, cast_shadows=True)
     canvas, _ = face_canvas(whole, side)
-    inside = head_inside(canvas, whole).value.reshape(side, side)
+    inside = head_inside(canvas, whole)[0].reshape(side, side)
     head = logistic(np.clip(inside / 0.03, -30, 30))
     # Whatever is darker than skin, brows, beard and hair, is less red.
     skin = np.clip((scene.albedo[0] / float(person["skin"][0, 0]) - 0.3) / 0.4, 0, 1)[..., None]
     tint = skin * SKIN / (SKIN @ LUMINANCE) + (1 - skin) * HAIR / (HAIR @ LUMINANCE)
     columns = round(side * ASPECT)
     lit = scene.images[0, 0] + FILL * scene.albedo[0] * scene.normals[0, ..., 2]
-    layer = resize(lit[..., None] * tint, (side, columns))
-    alpha = resize(head, (side, columns))[..., None]
+    layer = average_areas(lit[..., None] * tint, (side, columns))
+    alpha = average_areas(head, (side, columns))[..., None]
     photo = _background(rng, size)
     left = round(width * rng.uniform(0.42, 0.58) - columns / 2)
     top = round((height - side) / 2 + 0.04 * height)
@@ -58,16 +58,10 @@ def draw_portrait(
     inner = slice(rows.start - top, rows.stop - top), slice(cols.start - left, cols.stop - left)
     photo[rows, cols] += alpha[inner] * (layer[inner] - photo[rows, cols])
     photo += 0.004 * rng.standard_normal(photo.shape).astype(np.float32)
-    frame = Alignment.from_box(
-        (
-            left + columns * (1 - ZOOM) / 2,
-            top + side * (1 - ZOOM) / 2,
-            columns * ZOOM,
-            side * ZOOM,
-        )
-    )
-    truth = draw_scenes(face_surface, person, 1, 8 * FRAME[0], seed, options)
-    return Portrait(np.clip(photo, 0, 1), frame, truth.albedo[0], truth.normals[0], np.array(light, np.float32))
+    margin = (1 - ZOOM) / 2
+    frame = Alignment.from_box((left + columns * margin, top + side * margin, columns * ZOOM, side * ZOOM))
+    truth = draw_scenes(face_surface, person, 1, 8 * FRAME[0], seed, lights=lights)
+    return Portrait(np.clip(photo, 0, 1), frame, truth.albedo[0], truth.normals[0], lights[0])
 
 
 def _background(rng: np.random.Generator, size: tuple[int, int]) -> np.ndarray:

@@ -4,14 +4,30 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from deep_lambertian.data.dataset import Dataset
 
 Params = dict[str, np.ndarray]  # each (n, 1): one row for each object, to be spread over the pixels
 Surface = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]  # albedo, normals, height, mask
 
 FOOTPRINT = 0.4  # a pixel sees a Gaussian with this standard deviation, in pixels
 CHUNK = 1 << 15  # pixels drawn at a time: what the features need for so many stays in the processor's cache
+
+
+class Options(TypedDict, total=False):
+    """How surfaces are photographed: `lights` is (images, 3) for all or (count, images, 3); without it they are drawn
+    by `sample_lights`. `noise` is the standard deviation of what is added to each pixel; `saturate` clips to [0, 1], as
+    a camera does.
+    """
+
+    lights: ArrayLike | None
+    cast_shadows: bool
+    noise: float
+    saturate: bool
 
 
 @dataclass(frozen=True)
@@ -44,7 +60,13 @@ def sample_lights(rng: np.random.Generator, shape, mean=(0.0, 0.0, 0.9), spread=
     return lights.astype(np.float32)
 
 
-def shade(albedo, normals, lights, height=None, cast_shadows: bool = False) -> np.ndarray:
+def shade(
+    albedo: ArrayLike,
+    normals: ArrayLike,
+    lights: ArrayLike,
+    height: ArrayLike | None = None,
+    cast_shadows: bool = False,
+) -> np.ndarray:
     """Images (..., P, H, W) = a·max(n·ℓ, 0) of surfaces (..., H, W) under lights (..., P, 3).
 
     With `cast_shadows`, what the surface itself hides from the light is dark too: give its `height`.
@@ -95,15 +117,22 @@ def light_reaches(height: np.ndarray, light: np.ndarray) -> np.ndarray:
     return np.clip(1 - above / (0.5 * pixel), 0, 1).astype(np.float32)
 
 
-def draw_scenes(surface: Callable[[Params, int], Surface], params: Params, images, size, seed, options) -> Scenes:
+def draw_scenes(
+    surface: Callable[[Params, int], Surface],
+    params: Params,
+    images: int,
+    size: int,
+    seed: int,
+    **options: Unpack[Options],
+) -> Scenes:
     """Surfaces with these parameters under lights that are given or drawn, a few at a time to spare memory."""
-    lights, cast_shadows, noise, saturate = (options[k] for k in ("lights", "cast_shadows", "noise", "saturate"))
+    lights, noise = options.get("lights"), options.get("noise", 0.0)
     count = len(next(iter(params.values())))
     # Every image has streams of its own: more images or more people change nothing about the others.
     if lights is None:
         drawn = [sample_lights(np.random.default_rng([seed, 1, k]), (count,)) for k in range(images)]
         lights = np.stack(drawn, axis=1)
-    lights = np.array(np.broadcast_to(lights, (count, images, 3)), np.float32)
+    toward = np.array(np.broadcast_to(np.asarray(lights), (count, images, 3)), np.float32)
     streams = [np.random.default_rng([seed, 2, k]) for k in range(images)]
     new = lambda *shape: np.empty((count, *shape), np.float32)
     pictures, albedo, height = new(images, size, size), new(size, size), new(size, size)
@@ -115,7 +144,7 @@ def draw_scenes(surface: Callable[[Params, int], Surface], params: Params, image
         a, n, h, mask = surface({name: v[here] for name, v in params.items()}, size)
         albedo[here], normals[here], height[here] = a, n, h
         for k in range(images):
-            pictures[here, k] = shade(a, n, lights[here, k, None], h, cast_shadows)[:, 0]
+            pictures[here, k] = shade(a, n, toward[here, k, None], h, options.get("cast_shadows", False))[:, 0]
         return mask
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:  # NumPy lets go of the interpreter while it computes
@@ -125,17 +154,21 @@ def draw_scenes(surface: Callable[[Params, int], Surface], params: Params, image
             for start in range(0, count, chunk):
                 here = pictures[start : start + chunk, k]
                 here += np.float32(noise) * stream.standard_normal(here.shape, np.float32)
-    if saturate:
+    if options.get("saturate"):
         np.clip(pictures, 0, 1, out=pictures)
     found = [mask for mask in masks if mask is not None]
-    return Scenes(pictures, albedo, normals, height, lights, np.concatenate(found) if found else None)
+    return Scenes(pictures, albedo, normals, height, toward, np.concatenate(found) if found else None)
 
 
-def check_request(count: int, images: int, size: int, lights, noise: float) -> None:
+def check_drawable(count: int, images: int, size: int, options: Options) -> None:
     """Refuse what cannot be drawn, saying what was got and what was expected."""
+    unknown = set(options) - set(Options.__annotations__)
+    if unknown:
+        raise TypeError(f"unknown options {sorted(unknown)}; expected some of {list(Options.__annotations__)}")
     for name, value, least in (("count", count, 1), ("images", images, 1), ("size", size, 4)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
             raise ValueError(f"{name} must be a whole number of at least {least}; got {value!r}")
+    noise, lights = options.get("noise", 0.0), options.get("lights")
     if not (np.isfinite(noise) and noise >= 0):
         raise ValueError(f"noise, a standard deviation, must be finite and not negative; got {noise!r}")
     allowed = [(images, 3), (count, images, 3)]
@@ -143,3 +176,17 @@ def check_request(count: int, images: int, size: int, lights, noise: float) -> N
         raise ValueError(f"lights must have the shape {allowed[0]} or {allowed[1]}; got {np.shape(lights)}")
     if lights is not None and not np.all(np.isfinite(lights)):
         raise ValueError("lights must be finite; got some that are not")
+
+
+def as_dataset(scenes: Scenes, what: str, seed: int) -> Dataset:
+    """Scenes with names; their exact albedo and normals go along in `info`."""
+    objects, images = scenes.images.shape[:2]
+    names = tuple(f"{what}{i:05}" for i in range(objects))
+    return Dataset(
+        scenes.images,
+        np.array(np.broadcast_to(True if scenes.mask is None else scenes.mask[:, None], scenes.images.shape)),
+        names,
+        tuple(tuple(f"{name}_{p:02}" for p in range(images)) for name in names),
+        scenes.lights,
+        info={"kind": what, "seed": seed, "albedo": scenes.albedo, "normals": scenes.normals},
+    )

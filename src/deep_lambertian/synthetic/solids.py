@@ -8,14 +8,19 @@ so that normals are exact up to the rim, where slopes are infinite. The axis may
 tells the solid from the background, where albedo and height are 0 and the normal faces the viewer.
 """
 
+from typing import Unpack
+
 import numpy as np
 
+from deep_lambertian.data.dataset import Dataset
 from deep_lambertian.synthetic.scenes import (
     FOOTPRINT,
+    Options,
     Params,
     Scenes,
     Surface,
-    check_request,
+    as_dataset,
+    check_drawable,
     draw_scenes,
     pixel_centres,
 )
@@ -83,18 +88,14 @@ def solid_surface(p: Params, size: int) -> Surface:
     return albedo.reshape(shape), normals.reshape(*shape, 3), z.reshape(shape), mask.reshape(shape)
 
 
-def draw_solids(
-    count: int,
-    images: int = 1,
-    size: int = 24,
-    seed: int = 0,
-    *,
-    lights=None,
-    cast_shadows: bool = False,
-    noise: float = 0.0,
-    saturate: bool = False,
-) -> Scenes:
+def draw_solids(count: int, images: int = 1, size: int = 24, seed: int = 0, **options: Unpack[Options]) -> Scenes:
     """`count` solids of `size`×`size` pixels in `images` images each, with their `mask`; otherwise as `draw_faces`."""
-    check_request(count, images, size, lights, noise)
-    options = {"lights": lights, "cast_shadows": cast_shadows, "noise": noise, "saturate": saturate}
-    return draw_scenes(solid_surface, draw_params(count, seed), images, size, seed, options)
+    check_drawable(count, images, size, options)
+    return draw_scenes(solid_surface, draw_params(count, seed), images, size, seed, **options)
+
+
+def make_solids(
+    count: int = 100, images: int = 10, size: int = 48, seed: int = 0, **options: Unpack[Options]
+) -> Dataset:
+    """Spheres, ellipsoids and vases with painted albedo, as a data set."""
+    return as_dataset(draw_solids(count, images, size, seed, **options), "solid", seed)

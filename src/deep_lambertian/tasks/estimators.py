@@ -18,10 +18,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from deep_lambertian.data.images import resize
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.inference.sampler import preset
 from deep_lambertian.model import DLN, load_model
+from deep_lambertian.support.resampling import average_areas
 from deep_lambertian.tasks.recognition import cone_distances, nearest, subspace_distances
 
 OUTPUTS = ("albedo", "scaled_normals")
@@ -231,7 +231,7 @@ def find_shape(shape: Any, features: int) -> tuple[int, int]:
 
 def as_images(rows: np.ndarray, shape: tuple[int, int], wanted: tuple[int, int]) -> np.ndarray:
     """Flat images (N, H·W) as pictures (N, h, w) of the wanted size."""
-    return np.stack([resize(row.reshape(shape), wanted) for row in rows])
+    return np.stack([average_areas(row.reshape(shape), wanted) for row in rows])
 
 
 def fill_up(count: int) -> int:

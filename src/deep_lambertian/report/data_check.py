@@ -1,7 +1,6 @@
 """What is in a data set, and what is wrong with it: `dln data check`."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from PIL import Image
 from deep_lambertian.data.dataset import Dataset
 from deep_lambertian.support.pictures import grey, sheet
 
-KINDS = ("yaleb", "aloi", "faces", "folder", "synthetic", "solids")
 SATURATED, DARK = 0.99, 0.02  # intensities beyond which a pixel says little
 MUCH = 0.2  # the share of such pixels above which an image is warned of
 
@@ -114,20 +112,3 @@ def contact_sheet(data: Dataset, objects: int = 12, images: int = 8, tile: int =
 def _short(name: str) -> str:
     """The end of a name that fits above a picture."""
     return name.rpartition("/")[2][-11:]
-
-
-def load(kind: str, path: str | Path | None, size: int | None, seed: int = 0) -> Dataset:
-    """Any kind of data by its name, as the command line has it."""
-    from deep_lambertian import data
-
-    sized = {} if size is None else {"size": size}
-    if size is not None and size < 1:
-        raise ValueError(f"size: expected at least 1 pixel, got {size}")
-    if kind in ("synthetic", "solids"):
-        make = data.make_faces if kind == "synthetic" else data.make_solids
-        return make(seed=seed, **sized)
-    if kind not in KINDS:
-        raise ValueError(f"unknown kind {kind!r}; expected one of {sorted(KINDS)}")
-    if path is None:
-        raise ValueError(f"{kind}: expected the path of a folder or an archive, got none")
-    return getattr(data, f"load_{kind}")(path, **sized)

@@ -1,0 +1,91 @@
+"""Pictures at another size or place: four ways, for what each is good at.
+
+`average_areas` is exact and keeps light; `sample_affine` follows any linear map; `enlarge_cubic` is smooth, for fields
+that are; `shrink_quickly` is for where time counts more than the last per cent. Pixels are areas: two pictures of the
+same thing share its edges, whatever their sizes.
+"""
+
+import math
+
+import numpy as np
+from PIL import Image
+from scipy import ndimage
+
+Size = tuple[int, int]  # rows and columns
+
+
+def average_areas(image: np.ndarray, size: Size) -> np.ndarray:
+    """An image (H, W) or (H, W, 3) whose pixels are each the mean of just what they cover, fractions included.
+
+    Along an axis that grows, pixels are interpolated linearly instead. (Pillow's box filter rounds to whole pixels, and
+    loses or repeats some where the ratio is no whole number.)
+    """
+    for axis, new in enumerate(size):
+        image = _average(image, new, axis) if new <= image.shape[axis] else _interpolate(image, new, axis)
+    return np.ascontiguousarray(image, np.float32)
+
+
+def _average(image: np.ndarray, size: int, axis: int) -> np.ndarray:
+    old = image.shape[axis]
+    if size == old:
+        return image
+    if old % size == 0:
+        blocks = (*image.shape[:axis], size, old // size, *image.shape[axis + 1 :])
+        return image.reshape(blocks).mean(axis=axis + 1)
+    moved = np.moveaxis(image, axis, 0)
+    integral = np.concatenate([np.zeros_like(moved[:1], np.float64), np.cumsum(moved, axis=0, dtype=np.float64)])
+    edges = np.arange(size + 1) * old / size
+    below = np.minimum(edges.astype(int), old - 1)
+    part = (edges - below).reshape(-1, *[1] * (moved.ndim - 1))
+    at_edges = (1 - part) * integral[below] + part * integral[below + 1]
+    return np.moveaxis(np.diff(at_edges, axis=0) * (size / old), 0, axis)
+
+
+def _interpolate(image: np.ndarray, size: int, axis: int) -> np.ndarray:
+    old = image.shape[axis]
+    place = np.clip((np.arange(size) + 0.5) * old / size - 0.5, 0, old - 1)
+    below = np.minimum(place.astype(int), max(old - 2, 0))
+    part = (place - below).reshape([-1 if i == axis else 1 for i in range(image.ndim)])
+    lower, upper = np.take(image, below, axis), np.take(image, np.minimum(below + 1, old - 1), axis)
+    return (1 - part) * lower + part * upper
+
+
+def sample_affine(image: np.ndarray, matrix: np.ndarray, size: Size) -> np.ndarray:
+    """An image of `size` whose pixel (x, y) is the mean of `image` over the pixel's area around matrix·(x, y, 1).
+
+    Beyond its edge the image is continued.
+    """
+    if image.ndim == 3:
+        return np.stack([sample_affine(image[..., c], matrix, size) for c in range(image.shape[-1])], axis=-1)
+    rows, columns = size
+    # As many samples a pixel as it covers pixels of the source, so that none is passed over.
+    across, down = (max(1, math.ceil(np.hypot(*matrix[:, axis]) - 1e-6)) for axis in (0, 1))
+    x = (np.arange(columns * across) + 0.5) / across - 0.5
+    total = np.zeros(size)
+    for offset in (np.arange(down) + 0.5) / down - 0.5:
+        y = (np.arange(rows) + offset)[:, None]
+        source = [matrix[i, 0] * x + matrix[i, 1] * y + matrix[i, 2] for i in (1, 0)]
+        values = ndimage.map_coordinates(image, source, order=1, mode="nearest", output=np.float64)
+        total += values.reshape(rows, columns, across).mean(axis=-1)
+    return total / down
+
+
+def enlarge_cubic(values: np.ndarray, size: Size) -> np.ndarray:
+    """A smooth (h, w) or (h, w, 3) at a larger size, by cubic splines."""
+    # Along one axis they are a linear map (new, old), which all rows and channels share.
+    down, across = (
+        np.asarray(ndimage.zoom(np.eye(old), (new / old, 1), order=3, mode="nearest", grid_mode=True))
+        for old, new in zip(values.shape[:2], size, strict=True)
+    )
+    return np.ascontiguousarray(np.einsum("ij,jk...,lk->il...", down, values, across, optimize=True), np.float32)
+
+
+def shrink_quickly(image: np.ndarray, size: Size) -> np.ndarray:
+    """An image (H, W) or (H, W, 3) by Pillow's box filter; one that grows is interpolated linearly."""
+    if image.ndim == 3:
+        return np.stack([shrink_quickly(image[..., c], size) for c in range(image.shape[-1])], axis=-1)
+    filtering = (
+        Image.Resampling.BOX if size[0] < image.shape[0] or size[1] < image.shape[1] else Image.Resampling.BILINEAR
+    )
+    picture = Image.fromarray(np.ascontiguousarray(image, np.float32))
+    return np.asarray(picture.resize((size[1], size[0]), filtering))

@@ -20,9 +20,10 @@ import deep_lambertian as dl
 from deep_lambertian import Config
 from deep_lambertian.data import Dataset, make_faces
 from deep_lambertian.energy import Observation
-from deep_lambertian.learning import checkpoint, em
+from deep_lambertian.geometry import angles
+from deep_lambertian.learning import checkpoint
 from deep_lambertian.learning import train as training
-from deep_lambertian.learning.augmentation import angles, augment, dome, from_rows, to_rows
+from deep_lambertian.learning.augmentation import augment, dome, from_rows, mirror, random_translations, to_rows
 from deep_lambertian.learning.config import PRESETS
 from deep_lambertian.learning.covariance import (
     CovarianceOptions,
@@ -32,6 +33,8 @@ from deep_lambertian.learning.covariance import (
     to_gaussian,
     to_grbm,
 )
+from deep_lambertian.learning.e_step import Stats, sums
+from deep_lambertian.learning.m_step import m_step, start_params
 from deep_lambertian.learning.run import Run, changed_settings
 from deep_lambertian.priors.generate import generate
 
@@ -171,6 +174,48 @@ def test_augmentation_mirrors_and_moves():
     assert np.all(normals[4:, ..., 0] == -1)
 
 
+def translate(albedo: np.ndarray, normals: np.ndarray, dy: int, dx: int) -> tuple[np.ndarray, np.ndarray]:
+    """All surfaces moved down by `dy` and right by `dx` pixels; what enters at the edge repeats the edge."""
+    height, width = albedo.shape[1:3]
+    rows = np.clip(np.arange(height) - dy, 0, height - 1)
+    columns = np.clip(np.arange(width) - dx, 0, width - 1)
+    return albedo[:, rows][:, :, columns], normals[:, rows][:, :, columns]
+
+
+def test_translation_and_mirror():
+    rng = np.random.default_rng(0)
+    albedo, normals = rng.uniform(0, 1, (3, 6, 7)), rng.normal(size=(3, 6, 7, 3))
+    a, n = random_translations(albedo, normals, copies=40, most=2, seed=1)
+    assert a.shape == (120, 6, 7)
+    shifted = {(dy, dx): translate(albedo, normals, dy, dx) for dy in range(-2, 3) for dx in range(-2, 3)}
+    used = set()
+    for k in range(120):  # each copy is one of the 25 shifts, of albedo and normals together
+        match = [
+            s for s, (sa, sn) in shifted.items() if np.array_equal(sa[k % 3], a[k]) and np.array_equal(sn[k % 3], n[k])
+        ]
+        assert match
+        used.update(match)
+    assert len(used) > 20
+    again, _ = random_translations(albedo, normals, copies=40, most=2, seed=1)
+    np.testing.assert_array_equal(a, again)
+    m, mn = mirror(albedo, normals)
+    np.testing.assert_array_equal(m, albedo[:, :, ::-1])
+    np.testing.assert_array_equal(mn[..., 0], -normals[:, :, ::-1, 0])
+    for before, after in zip((albedo, normals), mirror(m, mn), strict=True):
+        np.testing.assert_array_equal(before, after)
+    with pytest.raises(ValueError, match="at least one copy"):
+        random_translations(albedo, normals, copies=0)
+
+
+def test_mirroring_a_surface_mirrors_its_pictures():
+    """Light from the left on the mirrored surface gives the mirror image of light from the right."""
+    rng = np.random.default_rng(0)
+    albedo, normals = rng.uniform(0, 1, (1, 5, 5)), rng.normal(size=(1, 5, 5, 3))
+    light = np.array([0.7, 0.2, 0.6])
+    ma, mn = mirror(albedo, normals)
+    np.testing.assert_allclose(ma * (mn @ (light * [-1, 1, 1])), (albedo * (normals @ light))[:, :, ::-1])
+
+
 # ---- Settings
 
 
@@ -226,9 +271,9 @@ def test_the_m_step_finds_noise_and_lights_by_maximum_likelihood():
     kept = {k: jnp.asarray(v, jnp.float32) for k, v in (("albedo", albedo), ("normals", normals), ("lights", lights))}
     config = Config(noise_floor=1e-3)
     sampler = replace(config.e_step, shadow=None)
-    stats = em.sums(Observation(jnp.asarray(seen), jnp.asarray(weights)), jnp.asarray(there), kept, sampler)
-    start = em.start_params(dl.Gaussian.diagonal(jnp.zeros(36), jnp.ones(36)), config, pixels)
-    found = em.m_step(start, stats, config)
+    stats = sums(Observation(jnp.asarray(seen), jnp.asarray(weights)), jnp.asarray(there), kept, sampler)
+    start = start_params(dl.Gaussian.diagonal(jnp.zeros(36), jnp.ones(36)), config, pixels)
+    found = m_step(start, stats, config)
     error = noise**2 * np.sqrt(2 / weights.sum(axis=(0, 1)))
     above = noise**2 > 1e-3
     assert np.all(np.abs(np.asarray(found.noise_var) - noise**2)[above] < 4 * error[above])
@@ -241,10 +286,10 @@ def test_the_m_step_finds_noise_and_lights_by_maximum_likelihood():
 
 def test_lights_that_are_all_alike_still_have_a_proper_prior():
     config = Config(light_floor=1e-3)
-    start = em.start_params(dl.Gaussian.diagonal(jnp.zeros(8), jnp.ones(8)), config, 2)
+    start = start_params(dl.Gaussian.diagonal(jnp.zeros(8), jnp.ones(8)), config, 2)
     light = np.array([0.0, 0.0, 1.0])
-    stats = em.Stats(np.zeros(2), np.zeros(2), 10.0, 10 * light, 10 * np.outer(light, light))
-    found = em.m_step(start, stats, config)
+    stats = Stats(np.zeros(2), np.zeros(2), 10.0, 10 * light, 10 * np.outer(light, light))
+    found = m_step(start, stats, config)
     found.validate()
     assert np.linalg.eigvalsh(found.light_precision)[-1] <= 1001
 
@@ -428,8 +473,8 @@ def test_data_that_cannot_teach_are_refused(data, settings, photos, message):
 
 def test_numbers_that_run_away_stop_the_run_with_the_block_and_the_iteration(tmp_path, monkeypatch):
     interrupted(small(), tmp_path, 1)
-    honest = em.m_step
-    monkeypatch.setattr(em, "m_step", lambda *a: replace(honest(*a), light_mean=jnp.array([0.0, jnp.nan, 1.0])))
+    honest = training.m_step
+    monkeypatch.setattr(training, "m_step", lambda *a: replace(honest(*a), light_mean=jnp.array([0.0, jnp.nan, 1.0])))
     with pytest.raises(training.TrainingError, match=r"M-step of iteration 2: 1 of 3 numbers of light_mean"):
         dl.train(faces(), small(), out=tmp_path)
     monkeypatch.undo()

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from deep_lambertian.priors.tied import Tied, tie
 from scipy.special import logsumexp
 
 from conftest import tiny_grbm
 from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Prior, Product, generate
-from deep_lambertian.priors.tied import Tied, tie
 from deep_lambertian.support.progress import show_progress
 
 

@@ -4,8 +4,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +20,6 @@ from deep_lambertian.inference.posterior import Posterior, summarise
 from deep_lambertian.inference.sampler import CHAINS, Block, preset
 from deep_lambertian.models import file as model_file
 from deep_lambertian.priors import DBN, Prior, Product
-from deep_lambertian.priors.tied import tie
 from deep_lambertian.support import draws
 from deep_lambertian.surface import render
 
@@ -194,15 +192,6 @@ class DLN:
         ]
         return self._run(requests, chains, seed, keep, numbers, size, devices, iterations=iterations, **settings)
 
-    @cached_property
-    def _tied(self) -> Params:
-        """The parameters in the form that chains run fastest on."""
-        return replace(self.params, prior=tie(self.params.prior))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is pickled, and hashed by joblib: the model, and not what was worked out from it."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
-
     def _run(
         self,
         requests: list[Request],
@@ -224,7 +213,7 @@ class DLN:
             numbers = [*numbers, *[0] * (data.images.shape[0] - len(requests))]
         blocks: frozenset[Block] = frozenset(known)  # type: ignore[arg-type]
         carry = chain.run(
-            self._tied,
+            self.params,
             data,
             sampler,
             seed=seed,

@@ -6,13 +6,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from deep_lambertian.learning.augmentation import Shape, dome
-from deep_lambertian.learning.config import Config
+from deep_lambertian.energy import Params
+from deep_lambertian.learning.augmentation import Shape, augment, dome
+from deep_lambertian.learning.config import Config, seed_of
 from deep_lambertian.learning.covariance import principal, to_gaussian, to_grbm
-from deep_lambertian.learning.gradient import hidden_mean
-from deep_lambertian.learning.pretraining import layers_of, learn_net
+from deep_lambertian.learning.pretraining import go_up, learn_net
 from deep_lambertian.learning.scores import DEAD, SATURATED
-from deep_lambertian.learning.seeds import seed_of
 from deep_lambertian.priors import DBN, GRBM, Gaussian, Product
 from deep_lambertian.support import draws
 
@@ -51,6 +50,20 @@ def start_prior(config: Config, shape: Shape, albedo: DBN | None = None) -> Any:
     )
 
 
+def prior_step(
+    params: Params, mean: np.ndarray, samples: np.ndarray, config: Config, shape: Shape, iteration: int, train: int
+) -> tuple[Params, dict[str, float]]:
+    """Steps 4 and 5 on the first `train` objects, the others being what contrastive divergence holds out."""
+    rows = mean if config.rows == "mean" else samples.reshape(-1, samples.shape[-1])
+    each = len(rows) // len(mean)
+    seen, unseen = rows[: train * each], rows[train * each :]
+    seed = seed_of(config.seed, "augment", iteration)
+    seen = augment(seen, shape, config.copies, config.shift, config.mirror, seed)
+    held_out = unseen if len(unseen) else None
+    prior, monitors = learn_prior(params.prior, seen, config, shape, iteration, held_out)
+    return replace(params, prior=prior), monitors
+
+
 def learn_prior(
     old: Any, rows: np.ndarray, config: Config, shape: Shape, iteration: int, held_out: np.ndarray | None = None
 ) -> tuple[Any, dict[str, float]]:
@@ -81,7 +94,7 @@ def _learn_part(
     name: str,
 ) -> tuple[Any, dict[str, float]]:
     if config.start == "random":
-        layers, history = learn_net(rows, config.cd, seed, layers=layers_of(old), held_out=held_out)
+        layers, history = learn_net(rows, config.cd, seed, (old.base, *old.layers), held_out=held_out)
         return as_net(layers, config), last_epochs(history, name)
     found = principal(rows, shape, config.covariance)
     monitors = {f"{name}directions": float(len(found.values))}
@@ -91,8 +104,8 @@ def _learn_part(
     monitors |= _activity(grbm, rows, name)
     if not config.upper:
         return grbm, monitors
-    seen = np.asarray(hidden_mean(grbm, jnp.asarray(rows)))
-    above, history = learn_net(seen, config.cd, seed, sizes=config.upper, below=1)
+    seen = np.asarray(go_up(grbm, jnp.asarray(rows)))
+    above, history = learn_net(seen, config.cd, seed, config.upper)
     return as_net((grbm, *above), config), monitors | last_epochs(history, name)
 
 
@@ -113,7 +126,7 @@ def last_epochs(history: list[dict[str, float]], name: str) -> dict[str, float]:
 
 def _activity(grbm: GRBM, rows: np.ndarray, name: str) -> dict[str, float]:
     """The shares of hidden units that are nearly always off, or on, for all of the surfaces."""
-    mean = np.asarray(jnp.mean(hidden_mean(grbm, jnp.asarray(rows)), axis=0))
+    mean = np.asarray(jnp.mean(go_up(grbm, jnp.asarray(rows)), axis=0))
     if not mean.size:
         return {}
     return {

@@ -17,9 +17,10 @@ from deep_lambertian.priors.contract import Generative
 from deep_lambertian.priors.grbm import GRBM
 from deep_lambertian.priors.rbm import BinaryRBM
 from deep_lambertian.support import draws
+from deep_lambertian.support.trees import pytree
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class DBN(Generative):
     """A `base` GRBM below `layers` of binary RBMs, lowest first; without layers it is the GRBM.

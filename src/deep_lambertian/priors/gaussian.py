@@ -13,9 +13,10 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 
 from deep_lambertian.priors.contract import Generative, check_array
 from deep_lambertian.support import draws
+from deep_lambertian.support.trees import pytree
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Gaussian(Generative):
     """Parameters `mean` μ (V,), `variance` σ² (V,), `factors` F (V, K); K may be 0."""

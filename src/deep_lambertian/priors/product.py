@@ -8,9 +8,10 @@ import jax.numpy as jnp
 
 from deep_lambertian.priors.contract import Generative, Prior
 from deep_lambertian.support import draws
+from deep_lambertian.support.trees import pytree
 
 
-@jax.tree_util.register_dataclass
+@pytree
 @dataclass(frozen=True)
 class Product(Generative):
     """p(x) = p(a) p(vec N) over the surface x = [a, vec(N)]; `hidden` is the pair (h, g)."""

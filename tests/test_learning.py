@@ -21,22 +21,15 @@ from deep_lambertian import Config
 from deep_lambertian.data import Dataset, make_faces
 from deep_lambertian.energy import Observation
 from deep_lambertian.geometry import angles
+from deep_lambertian.inference.sampler import ShadowWeights
 from deep_lambertian.learning import checkpoint
 from deep_lambertian.learning import train as training
 from deep_lambertian.learning.augmentation import augment, dome, from_rows, mirror, random_translations, to_rows
 from deep_lambertian.learning.config import PRESETS
-from deep_lambertian.learning.covariance import (
-    CovarianceOptions,
-    _largest,
-    local_covariance,
-    principal,
-    to_gaussian,
-    to_grbm,
-)
+from deep_lambertian.learning.covariance import CovarianceOptions, _largest, local_covariance, principal, to_gaussian
 from deep_lambertian.learning.e_step import Stats, sums
 from deep_lambertian.learning.m_step import m_step, start_params
 from deep_lambertian.learning.run import Run, changed_settings
-from deep_lambertian.priors.generate import generate
 
 ENVIRONMENT = os.environ | {
     "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),
@@ -44,7 +37,6 @@ ENVIRONMENT = os.environ | {
 }
 SMALL = {
     "iterations": 3,
-    "gaussian_iterations": 1,
     "tolerance": 0.0,
     "e_step.iterations": 8,
     "e_step.burn_in": 4,
@@ -103,24 +95,6 @@ def test_a_gaussian_of_all_directions_has_the_covariance():
     scale = 1 / np.sqrt(found.variance)
     wanted = found.vectors.T @ (scale[:, None] * whole * scale) @ found.vectors
     np.testing.assert_allclose(found.vectors.T @ (scale[:, None] * full * scale) @ found.vectors, wanted, atol=0.02)
-
-
-@pytest.mark.parametrize("weight", [1.0, 3.0])
-def test_thermometer_units_give_mean_and_covariance(weight):
-    """The GRBM's own samples, from long chains, against the Gaussian they imitate."""
-    data = correlated()
-    found = principal(data, (3, 4), PLAIN)
-    grbm, gaussian = to_grbm(found, weight), to_gaussian(found)
-    drawn = generate(grbm, steps=600, chains=256, thin=5)
-    mean = drawn.mean.mean(axis=0)
-    error = drawn.mean.std(axis=0) / np.sqrt(len(drawn.mean))
-    assert np.all(np.abs(mean - found.mean) < 5 * error + 0.02)
-    variance = (drawn.std**2).mean(axis=0) + drawn.mean.var(axis=0)
-    wanted = np.asarray(gaussian.variance + jnp.sum(gaussian.factors**2, axis=1))
-    np.testing.assert_allclose(variance, wanted, rtol=0.25)
-    # At the mean, which is where chains start, the visible biases are and all units are more off than on.
-    np.testing.assert_allclose(grbm.bias, found.mean, rtol=1e-5)
-    assert np.all(np.asarray(grbm.mean_hidden(jnp.asarray(found.mean, jnp.float32))) < 0.5)
 
 
 def test_far_pixels_are_made_independent_and_variances_stay():
@@ -231,6 +205,37 @@ def test_a_few_settings_are_enough():
     assert config == Config.of_preset("paper").override(**{"light_start": (0.0, 0.0, 1.0), "cd.epochs": 3})
 
 
+def test_an_optional_table_comes_and_goes():
+    paper = Config.of_preset("paper")
+    assert paper.e_step.shadow is None
+    weighted = paper.override(**{"e_step.shadow.dark": 0})  # a table of its defaults but for what is told
+    assert weighted.e_step.shadow == ShadowWeights(dark=0.0)
+    assert Config.from_toml(weighted.to_toml()) == weighted
+    assert weighted.override(**{"e_step.shadow": "none"}) == paper
+    assert weighted.override(e_step=paper.e_step) == paper
+
+
+def test_settings_of_earlier_versions_are_still_read():
+    """As they stand in the files of models that were trained before."""
+    old = """preset = "quick"
+upper = []
+gaussian_iterations = 2
+light_start = [0.0, 0.0, 0.9]
+
+[e_step]
+target_acceptance = "none"
+
+[e_step.shadow]
+dark = 0.1
+
+[covariance]
+reach = "none"
+weight = 2.4
+"""
+    changes = {"e_step.target_acceptance": None, "e_step.shadow.dark": 0.1, "covariance.reach": None}
+    assert Config.from_toml(old) == Config.of_preset("quick").override(**changes)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -238,12 +243,17 @@ def test_a_few_settings_are_enough():
         ("[cd]\nlearning_rat = 0.1", "no setting 'cd.learning_rat'; did you mean 'learning_rate'"),
         ('iterations = "many"', "expected int for 'iterations', got 'many'"),
         ("mirror = 1", "expected bool for 'mirror', got 1"),
-        ("upper = [1.5]", "expected 'upper' like"),
-        ('prior = "both"', "prior: expected one of"),
+        ("joint_hidden = [1.5]", "expected int for 'joint_hidden', got 1.5"),
+        ("light_start = [0, 1]", r"expected tuple\[float, float, float\] for 'light_start', got \[0, 1\]"),
+        ("iterations = [1]", r"expected int for 'iterations', got \[1\]"),
+        ("covariance.reach = true", "expected float or none for 'covariance.reach', got True"),
+        ('prior = "both"', "expected typing.Literal.* for 'prior', got 'both'"),
         ("iterations = 0", "iterations: expected at least 1, got 0"),
         ('preset = "bst"', "did you mean 'best'"),
         ("e_step = 3", "expected Sampler for 'e_step', got 3"),
-        ("seed = {a = 1}", "expected a value for 'seed', got a table"),
+        ("seed = {a = 1}", "expected int for 'seed', got {'a': 1}"),
+        ("e_step.shadow.drak = 1", "no setting 'e_step.shadow.drak'; did you mean 'dark'"),
+        ("upper = [400]", r"upper: layers above a covariance are no longer learned, got \[400\]"),
         ("= 3", "expected TOML"),
     ],
 )
@@ -305,7 +315,7 @@ def test_training_learns_and_leaves_a_record(tmp_path):
     assert Config.from_toml(saved.info["config"]) == small()
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [line["iteration"] for line in lines] == [1, 2, 3]
-    wanted = {"noise", "drift_deg", "one_image_deg", "sample_mean_deg", "light_deg", "layer1.dead", "acceptance"}
+    wanted = {"noise", "drift_deg", "one_image_deg", "sample_mean_deg", "light_deg", "directions", "acceptance"}
     assert wanted <= set(lines[-1])
     assert lines[-1]["checked_on"] == "held-out objects"
     assert all(np.isfinite(v) for line in lines for v in line.values() if isinstance(v, float))
@@ -498,7 +508,6 @@ def test_known_lights_stay_as_they_are(tmp_path):
     "settings",
     [
         {"prior": "separate"},
-        pytest.param({"upper": [10]}, marks=pytest.mark.slow),
         pytest.param({"rows": "samples"}, marks=pytest.mark.slow),
         {"held_out": 0},
     ],
@@ -538,7 +547,6 @@ def test_parameters_are_recovered_from_a_models_own_samples():
     )
     config = Config(
         iterations=6,
-        gaussian_iterations=6,
         shift=0,
         mirror=False,
         albedo_start=0.65,  # the scale of albedo against that of light is anybody's choice: the start makes it

@@ -2,7 +2,7 @@
 
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 import numpy as np
 
@@ -21,16 +21,15 @@ class Config:
     """Settings of Algorithm 1. The defaults are the preset `best`.
 
     The prior: `prior` is one over albedo and normals together or, as in the paper, two; `start` says where it comes
-    from: the covariance of the surfaces, or random weights and contrastive divergence (`cd`) alone. Random starts
-    have layers of sizes `joint_hidden`, or `albedo_hidden` and `normals_hidden`, lowest first; the first layer of a
-    covariance start has as many units as the covariance asks for, with layers of sizes `upper` above, whose messages
-    are mixed with its own by `top_weight`. `pretrain` is the contrastive divergence that learns the albedo prior from a
-    collection of faces, where one is given; `cd` that of every M-step.
+    from: a Gaussian with the covariance of the surfaces, or random weights and contrastive divergence (`cd`) alone.
+    Random starts have layers of sizes `joint_hidden`, or `albedo_hidden` and `normals_hidden`, lowest first; the
+    message from above is mixed with the lowest layer's own by `top_weight`. `pretrain` is the contrastive divergence
+    that learns the albedo prior from a collection of faces, where one is given; `cd` that of every M-step.
 
-    EM: at most `iterations`, fewer once normals move by less than `tolerance` degrees, or no less than before; in the
-    first `gaussian_iterations` the prior is a plain Gaussian (covariance starts only). `e_step` is the sampler, whose
-    chains live on from one iteration to the next. Training data for the prior are `rows`: each object's posterior
-    mean, or `keep` samples of it, each also moved by up to ±`shift` pixels in `copies` ways, and mirrored.
+    EM: at most `iterations`, fewer once normals move by less than `tolerance` degrees, or no less than before. `e_step`
+    is the sampler, whose chains live on from one iteration to the next. Training data for the prior are `rows`: each
+    object's posterior mean, or `keep` samples of it, each also moved by up to ±`shift` pixels in `copies` ways, and
+    mirrored.
     `held_out` objects are what the monitors check the prior on. With `refit` they end up in it all the same: of random
     starts the last M-step takes them in; those of a covariance learn from them throughout, and the checks are made of
     a prior without them.
@@ -47,10 +46,8 @@ class Config:
     joint_hidden: tuple[int, ...] = (1500, 400)
     albedo_hidden: tuple[int, ...] = (800, 200)
     normals_hidden: tuple[int, ...] = (1000, 100)
-    upper: tuple[int, ...] = ()
     top_weight: float = 0.3
     iterations: int = 4
-    gaussian_iterations: int = 2
     tolerance: float = 0.5
     rows: Rows = "mean"
     keep: int = 5
@@ -114,10 +111,8 @@ class Config:
             sizes = getattr(self, name)
             if not sizes or min(sizes) < 1:
                 raise ValueError(f"{name}: expected one positive size or more, lowest layer first, got {sizes}")
-        if self.upper and min(self.upper) < 1:
-            raise ValueError(f"upper: expected positive sizes, got {self.upper}")
 
-    def override(self, **changes: Any) -> Self:
+    def override(self, **changes: Any) -> "Config":
         """The same with some settings changed; those of a table by their dotted name, such as `"cd.epochs"`."""
         return settings.override(self, changes)
 
@@ -126,19 +121,25 @@ class Config:
         return settings.to_toml(self)
 
     @classmethod
-    def from_toml(cls, text: str) -> Self:
+    def from_toml(cls, text: str) -> "Config":
         """Settings from TOML: a `preset` to start from, and what is to be different from it."""
-        values = settings.from_toml(text)
+        values = settings.flat(settings.from_toml(text))
+        if values.get("upper"):
+            raise ValueError(f"upper: layers above a covariance are no longer learned, got {values['upper']}")
+        values = {name: value for name, value in values.items() if name not in RETIRED}
         return settings.override(cls.of_preset(str(values.get("preset", "best"))), values)
 
     @classmethod
-    def of_preset(cls, name: str) -> Self:
+    def of_preset(cls, name: str) -> "Config":
         """One of `paper`, `best` and `quick`."""
         if name not in PRESETS:
             close = settings.nearest(name, PRESETS)
             raise ValueError(f"preset: expected one of {sorted(PRESETS)}, got {name!r}{close}")
         return settings.override(cls(), PRESETS[name])
 
+
+# Settings of earlier versions, in files that are still to be read: they shaped a GRBM made from a covariance.
+RETIRED = ("upper", "gaussian_iterations", "covariance.weight")
 
 # `paper` is Algorithm 1 as published: two deep belief nets, contrastive divergence from random weights on samples moved
 # by ±2 pixels, the sampler of Sec. 4.1, no weights against shadows. `quick` is for demonstrations and tests.
@@ -150,7 +151,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "top_weight": 1.0,
         "start": "random",
         "iterations": 20,
-        "gaussian_iterations": 0,
         "rows": "samples",
         "shift": 2,
         "mirror": False,

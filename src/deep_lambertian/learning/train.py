@@ -193,7 +193,7 @@ def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, 
     }
     # Averages of samples never come to rest: what no longer shrinks is their noise.
     resting = change < config.tolerance or change > STILL * point.change
-    converged = resting and number > config.gaussian_iterations + 1
+    converged = resting and number > 1
     point = Point(number, params, expected.chains, expected.mean, expected.samples, change, converged)
     return point, monitors, dreams
 
@@ -262,8 +262,7 @@ def finish(point: Point, task: Task, config: Config, run: Run) -> DLN:
     """The trained model; with `refit`, what was held out has its say in the prior at the end."""
     params, objects = point.params, len(task.names)
     if config.refit and _taught(task, config) < objects:
-        number = max(point.iteration, config.gaussian_iterations)
-        params, _ = prior_step(params, point.mean, point.samples, config, task.shape, number, objects)
+        params, _ = prior_step(params, point.mean, point.samples, config, task.shape, point.iteration, objects)
         params = jax.tree.map(jnp.asarray, distributed.agree(params))
         check_finite(params.prior, "prior", "last M-step", point.iteration)
     params = replace(params, norm_stiffness=jnp.float32(config.final_stiffness))

@@ -7,7 +7,7 @@ Eq. 8 of the paper is Eq. 7 with its square expanded (and a constant dropped): o
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -77,7 +77,7 @@ class GRBM(RBM):
 
     def energy_gradient(
         self, visible: Float[Array, "B V"], hidden: Float[Array, "B H"], weights: Float[Array, " B"]
-    ) -> Self:
+    ) -> "GRBM":
         off = visible - self.bias[None]
         return replace(
             super().energy_gradient(visible, hidden, weights),
@@ -85,20 +85,20 @@ class GRBM(RBM):
             variance=0.5 * (weights @ off**2) / self.variance**2,
         )
 
-    def ascent(self, gradient: Self) -> Self:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def ascent(self, gradient: "GRBM") -> "GRBM":  # pyright: ignore[reportIncompatibleMethodOverride]
         """Along log σ² in place of σ², and for b freed of its 1/σ²."""
         return replace(gradient, bias=gradient.bias * self.variance, variance=gradient.variance * self.variance)
 
     def moved(  # pyright: ignore[reportIncompatibleMethodOverride]
-        self, step: Self, variance_rate: Float[Array, ""] | None
-    ) -> Self:
+        self, step: "GRBM", variance_rate: Float[Array, ""] | None
+    ) -> "GRBM":
         """The step of the variance is one of log σ², and a short one."""
         variance = self.variance
         if variance_rate is not None:
             variance *= jnp.exp(jnp.clip(variance_rate * step.variance, -MOST_LOG_STEP, MOST_LOG_STEP))
-        return replace(super().moved(step, variance_rate), variance=variance)
+        return replace(jax.tree.map(jnp.add, self, step), variance=variance)
 
-    def bounded(self, low: Float[Array, ""], high: Float[Array, ""]) -> Self:
+    def bounded(self, low: Float[Array, ""], high: Float[Array, ""]) -> "GRBM":
         return replace(self, variance=jnp.clip(self.variance, low, high))
 
     def units_of(self, data: Float[Array, "N V"], weights: Float[Array, " N"]) -> Units:
@@ -113,7 +113,7 @@ class GRBM(RBM):
         spread = jnp.sqrt(jnp.maximum(variance, LEAST_SPREAD**2 * usual))
         return Units(mean, jnp.where(usual > 0, spread, 1.0))
 
-    def into_units(self, units: Units) -> Self:
+    def into_units(self, units: Units) -> "GRBM":
         """b̃ = (b − m)/s, c̃ = c + Wᵀm, W̃ = s∘W and σ̃² = σ²/s²."""
         return replace(
             self,
@@ -123,7 +123,7 @@ class GRBM(RBM):
             variance=self.variance / units.spread**2,
         )
 
-    def out_of_units(self, units: Units) -> Self:
+    def out_of_units(self, units: Units) -> "GRBM":
         weights = self.weights / units.spread[:, None]
         return replace(
             self,

@@ -7,7 +7,7 @@ Methods take a single vector, and batches are made with `jax.vmap`, but for the 
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,8 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 from deep_lambertian.priors.contract import Generative, check_array
 from deep_lambertian.support import draws
 from deep_lambertian.support.trees import pytree
+
+R = TypeVar("R", bound="RBM")
 
 
 class Units(NamedTuple):
@@ -89,8 +91,8 @@ class RBM(Generative, ABC):
     # ---- What learning asks for. Here for binary visibles; a GRBM has more to say.
 
     def energy_gradient(
-        self, visible: Float[Array, "B V"], hidden: Float[Array, "B H"], weights: Float[Array, " B"]
-    ) -> Self:
+        self: R, visible: Float[Array, "B V"], hidden: Float[Array, "B H"], weights: Float[Array, " B"]
+    ) -> R:
         """Σ_n w_n (−∂E/∂θ) over a batch, shaped like the RBM. The weights' part is one matrix product."""
         weighted = weights[:, None] * hidden
         return replace(
@@ -100,15 +102,15 @@ class RBM(Generative, ABC):
             weights=(weighted.T @ visible).T,
         )
 
-    def ascent(self, gradient: Self) -> Self:
+    def ascent(self: R, gradient: R) -> R:
         """The direction to go, given the gradient."""
         return gradient
 
-    def moved(self, step: Self, variance_rate: Float[Array, ""] | None) -> Self:
+    def moved(self: R, step: R, variance_rate: Float[Array, ""] | None) -> R:
         """The RBM after a step; variances, where there are any, stay as they are if their rate is None."""
         return jax.tree.map(jnp.add, self, step)
 
-    def bounded(self, low: Float[Array, ""], high: Float[Array, ""]) -> Self:
+    def bounded(self: R, low: Float[Array, ""], high: Float[Array, ""]) -> R:
         """The same with variances, where there are any, within bounds."""
         return self
 
@@ -116,11 +118,11 @@ class RBM(Generative, ABC):
         """The units to learn in."""
         return Units(jnp.zeros(self.size), jnp.ones(self.size))
 
-    def into_units(self, units: Units) -> Self:
+    def into_units(self: R, units: Units) -> R:
         """The same energy as a function of u = (v − m)/s."""
         return self
 
-    def out_of_units(self, units: Units) -> Self:
+    def out_of_units(self: R, units: Units) -> R:
         """The same energy as a function of v = m + s u."""
         return self
 

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.timing import exponent, fastest
-from deep_lambertian.learning import cd
-from deep_lambertian.learning.cd_settings import CD
-from deep_lambertian.learning.units import initial
+from deep_lambertian.learning import contrastive_divergence as cd
+from deep_lambertian.learning.contrastive_divergence import CD
+from deep_lambertian.priors import GRBM, BinaryRBM
 from deep_lambertian.support import draws
 
 Figures = dict[str, float]
@@ -31,7 +31,7 @@ def made_up(visible: int, samples: int, seed: int, *, binary: bool) -> np.ndarra
 def epoch_of(data: np.ndarray, hidden: int, config: CD, seed: int, *, binary: bool) -> dict[str, Callable[[], Any]]:
     """The learning and the monitors of one epoch on made-up data."""
     on_device, weights = jnp.asarray(data), jnp.ones(len(data))
-    rbm = initial(draws.make_key(seed), on_device, hidden, binary=binary)
+    rbm = (BinaryRBM if binary else GRBM).of_data(draws.make_key(seed), on_device, hidden)
     state = cd.start(rbm, on_device, config, draws.make_key(seed))
     rates, plan = config.rates, config.plan(len(data))
     return {

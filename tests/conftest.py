@@ -19,7 +19,7 @@ from jaxtyping import install_import_hook
 CHECKED = [f"deep_lambertian.{name}" for name in ("surface", "priors", "energy", "inference", "learning")]
 install_import_hook(CHECKED, "typecheck.check_functions")
 
-from deep_lambertian import DLN, GRBM, Gaussian, Product
+from deep_lambertian import DLN, GRBM, Gaussian, Product  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 jax.config.update("jax_numpy_rank_promotion", "raise")

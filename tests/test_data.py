@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from deep_lambertian.data import Dataset, load_faces, load_folder, load_photos, load_yaleb, protocol
-from deep_lambertian.data.augment import mirror, random_translations, translate
 from deep_lambertian.data.dataset import View, stack_objects
 from deep_lambertian.data.folder import natural, read_lights
 from deep_lambertian.data.yaleb import SUBSET_ANGLES, illumination_subset, light_direction
@@ -307,43 +306,6 @@ def test_fuzz_light_files(text, name):
     except ValueError:
         return
     assert np.isfinite(lights).all()
-
-
-def test_translation_and_mirror():
-    rng = np.random.default_rng(0)
-    albedo, normals = rng.uniform(0, 1, (3, 6, 7)), rng.normal(size=(3, 6, 7, 3))
-    a, n = translate(albedo, normals, dy=2, dx=-1)
-    np.testing.assert_array_equal(a[:, 2:, :-1], albedo[:, :-2, 1:])
-    np.testing.assert_array_equal(n[:, 2:, :-1], normals[:, :-2, 1:])
-    a, n = random_translations(albedo, normals, copies=40, most=2, seed=1)
-    assert a.shape == (120, 6, 7)
-    shifted = {(dy, dx): translate(albedo, normals, dy, dx) for dy in range(-2, 3) for dx in range(-2, 3)}
-    used = set()
-    for k in range(120):  # each copy is one of the 25 shifts, of albedo and normals together
-        match = [
-            s for s, (sa, sn) in shifted.items() if np.array_equal(sa[k % 3], a[k]) and np.array_equal(sn[k % 3], n[k])
-        ]
-        assert match
-        used.update(match)
-    assert len(used) > 20
-    again, _ = random_translations(albedo, normals, copies=40, most=2, seed=1)
-    np.testing.assert_array_equal(a, again)
-    m, mn = mirror(albedo, normals)
-    np.testing.assert_array_equal(m, albedo[:, :, ::-1])
-    np.testing.assert_array_equal(mn[..., 0], -normals[:, :, ::-1, 0])
-    for before, after in zip((albedo, normals), mirror(m, mn), strict=True):
-        np.testing.assert_array_equal(before, after)
-    with pytest.raises(ValueError, match="at least one copy"):
-        random_translations(albedo, normals, copies=0)
-
-
-def test_mirroring_a_surface_mirrors_its_pictures():
-    """Light from the left on the mirrored surface gives the mirror image of light from the right."""
-    rng = np.random.default_rng(0)
-    albedo, normals = rng.uniform(0, 1, (1, 5, 5)), rng.normal(size=(1, 5, 5, 3))
-    light = np.array([0.7, 0.2, 0.6])
-    ma, mn = mirror(albedo, normals)
-    np.testing.assert_allclose(ma * (mn @ (light * [-1, 1, 1])), (albedo * (normals @ light))[:, :, ::-1])
 
 
 def test_check_finds_what_is_wrong(tmp_path):

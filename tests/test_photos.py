@@ -9,10 +9,9 @@ from PIL import Image
 import deep_lambertian as dl
 from deep_lambertian.cli import main
 from deep_lambertian.data.images import linear_to_srgb
-from deep_lambertian.geometry import angles_of, around, direction
+from deep_lambertian.geometry import angles, angles_of, around, direction
 from deep_lambertian.inference.diagnostics import Diagnostics
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.learning.augmentation import angles
 from deep_lambertian.photos.placing import mean_image, place, prepare_photos
 from deep_lambertian.photos.refine import refine
 from deep_lambertian.photos.result import chroma, infer_photos

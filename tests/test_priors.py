@@ -11,7 +11,6 @@ from scipy.special import logsumexp
 
 from conftest import tiny_grbm
 from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Prior, Product, generate
-from deep_lambertian.priors.tied import Tied, tie
 from deep_lambertian.support.progress import show_progress
 
 
@@ -224,10 +223,18 @@ def test_product_is_the_two_side_by_side():
 
 
 @pytest.mark.parametrize(
-    "prior", [tiny_grbm(0, 4, 2), tiny_dbn(3, 2, visible=4), Product(tiny_grbm(0, 1, 2), tiny_grbm(1, 3, 2))]
+    "prior",
+    [
+        tiny_grbm(0, 4, 2),
+        tiny_dbn(3, 2, visible=4),
+        Product(tiny_grbm(0, 1, 2), tiny_grbm(1, 3, 2)),
+        Gaussian.diagonal(jnp.zeros(4), jnp.ones(4)),
+        Gaussian(jnp.zeros(4), jnp.ones(4), jnp.arange(8.0).reshape(4, 2)),
+    ],
 )
 def test_every_prior_keeps_the_contract(prior):
     assert isinstance(prior, Prior)
+    prior.validate()
     assert prior.centre.shape == (prior.size,)
     visible = prior.sample(jax.random.key(0), 3)
     hidden = prior.sample_hidden(jax.random.key(1), visible)
@@ -254,44 +261,6 @@ def test_the_papers_albedo_net_runs_at_its_size():
     assert result.samples.shape == (8, 576)
     assert np.isfinite(result.samples).all()
     assert np.isfinite(result.std).all()
-
-
-def thermometers(seed: int = 4) -> GRBM:
-    """Nine units, of which three share one column of weights, two another, and four the opposites of the two."""
-    free = tiny_grbm(seed, 5, 9)
-    columns = np.asarray(free.weights)[:, [0, 0, 0, 1, 1, 0, 0, 1, 1]] * np.array([1, 1, 1, 1, 1, -1, -1, -1, -1])
-    return GRBM(free.bias, free.hidden_bias, jnp.asarray(columns, jnp.float32), free.variance)
-
-
-def test_tied_units_are_the_same_prior():
-    whole = thermometers()
-    tied = tie(whole)
-    assert isinstance(tied, Tied)
-    assert tied.weights.shape == (5, 2)
-    key, rng = jax.random.key(0), np.random.default_rng(0)
-    for _ in range(5):
-        visible, hidden = jnp.asarray(rng.normal(0, 1, 5), jnp.float32), jnp.asarray(rng.integers(0, 2, 9), jnp.float32)
-        for name, value in (("hidden_logits", visible), ("mean_hidden", visible), ("top_down", hidden)):
-            np.testing.assert_allclose(
-                *(np.stack(getattr(p, name)(value)) for p in (whole, tied)), rtol=1e-5, atol=1e-5
-            )
-        np.testing.assert_array_equal(whole.sample_hidden(key, visible), tied.sample_hidden(key, visible))
-        for name, values in (("energy", (visible, hidden)), ("free_energy", (visible,))):
-            np.testing.assert_allclose(*(getattr(p, name)(*values) for p in (whole, tied)), rtol=1e-5, atol=1e-5)
-
-
-def test_only_units_that_are_alike_are_tied():
-    free = tiny_grbm(4, 5, 9)
-    assert tie(free) is free
-    nearly = thermometers()
-    weights = np.array(nearly.weights)
-    weights[1, 3] += 1e-6  # in a row that is not looked at first
-    assert tie(GRBM(nearly.bias, nearly.hidden_bias, jnp.asarray(weights), nearly.variance)).hidden_size == 9
-    both = tie(Product(thermometers(), free))
-    assert isinstance(both.albedo, Tied)
-    assert both.normals is free
-    nothing = Gaussian.diagonal(jnp.zeros(3), jnp.ones(3))
-    assert tie(nothing) is nothing
 
 
 def test_bad_priors_are_refused():

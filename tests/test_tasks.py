@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deep_lambertian.learning.augmentation import angles
+from deep_lambertian.geometry import angles
 from deep_lambertian.tasks import baselines, dbn_svm
 from deep_lambertian.tasks.mean_shape import mean_normals, mean_shape
 from deep_lambertian.tasks.recognition import cone_distances, fit_cone, nearest, subspace_distances

@@ -1,4 +1,4 @@
-"""Where a light is, in degrees as a viewer tells them: x to the right, y up, z towards the viewer."""
+"""Angles in degrees: between vectors, and of a light as a viewer tells them (x right, y up, z towards the viewer)."""
 
 from typing import Any
 
@@ -22,3 +22,10 @@ def angles_of(light: Any) -> tuple[float, float]:
     """Azimuth and elevation of a light in degrees: the opposite of `direction`."""
     x, y, z = np.asarray(light, np.float64) / max(float(np.linalg.norm(light)), 1e-12)
     return float(np.degrees(np.arctan2(x, z))), float(np.degrees(np.arcsin(np.clip(y, -1, 1))))
+
+
+def angles(one: np.ndarray, other: np.ndarray, axis: int = -2) -> np.ndarray:
+    """Degrees between normals (..., 3, V) of any length, (..., V), or vectors along another `axis`."""
+    lengths = np.linalg.norm(one, axis=axis) * np.linalg.norm(other, axis=axis)
+    cosine = np.sum(one * other, axis=axis) / np.maximum(lengths, 1e-12)
+    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))

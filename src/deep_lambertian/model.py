@@ -19,7 +19,6 @@ from deep_lambertian.inference.posterior import Posterior, summarise
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.models import file as model_file
 from deep_lambertian.priors import DBN, Prior, Product
-from deep_lambertian.priors.tied import tie
 from deep_lambertian.support import draws
 from deep_lambertian.surface import Surface, as_picture, render
 
@@ -175,8 +174,7 @@ class DLN:
         data, known = stack(requests, layout.size)
         if layout.numbers is not None:  # what only fills the batch up needs numbers too
             layout = replace(layout, numbers=[*layout.numbers, *[0] * (len(data.images) - len(requests))])
-        params = replace(self.params, prior=tie(self.params.prior))
-        found = chain.run(params, data, sampler, seed=seed, given=known, known=frozenset(known), layout=layout)
+        found = chain.run(self.params, data, sampler, seed=seed, given=known, known=frozenset(known), layout=layout)
         info = {
             "seed": seed,
             "chains": sampler.chains,

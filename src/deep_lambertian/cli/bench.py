@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from deep_lambertian.support.dotted import nested
+from deep_lambertian.support.settings import nested
 
 EXAMPLE = "example: dln bench inference --json > inference.json"
 

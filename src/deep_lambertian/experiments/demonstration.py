@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from deep_lambertian.geometry import angles
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.learning.augmentation import angles
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model

@@ -9,8 +9,8 @@ import numpy as np
 from deep_lambertian.data import Dataset
 from deep_lambertian.experiments.cache import Cache
 from deep_lambertian.experiments.trials import Test
+from deep_lambertian.geometry import angles
 from deep_lambertian.inference.sampler import CHAINS
-from deep_lambertian.learning.augmentation import angles
 from deep_lambertian.model import DLN
 from deep_lambertian.tasks.mean_shape import mean_shape
 from deep_lambertian.tasks.relighting import relighting_rmse

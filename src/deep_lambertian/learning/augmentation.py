@@ -1,8 +1,9 @@
-"""Surfaces as rows x = [a, vec(N)] of training data, and the surface that every object starts from."""
+"""Surfaces as rows x = [a, vec(N)] of training data, more of them from few, and the one that every object starts from.
+
+Surfaces are `albedo` (S, H, W) and `normals` (S, H, W, 3), as inference returns them.
+"""
 
 import numpy as np
-
-from deep_lambertian.data.augment import mirror, random_translations
 
 Shape = tuple[int, int]
 
@@ -41,8 +42,22 @@ def augment(rows: np.ndarray, shape: Shape, copies: int, shift: int, mirrored: b
     return np.concatenate([moved, to_rows(*mirror(albedo, normals))]) if mirrored else moved
 
 
-def angles(one: np.ndarray, other: np.ndarray, axis: int = -2) -> np.ndarray:
-    """Degrees between normals (..., 3, V) of any length, (..., V), or vectors along another `axis`."""
-    lengths = np.linalg.norm(one, axis=axis) * np.linalg.norm(other, axis=axis)
-    cosine = np.sum(one * other, axis=axis) / np.maximum(lengths, 1e-12)
-    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+def random_translations(
+    albedo: np.ndarray, normals: np.ndarray, copies: int, most: int = 2, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """`copies` of every surface, each moved at random by at most ±`most` pixels, as in Sec. 4 of the paper."""
+    if copies < 1 or most < 0:
+        raise ValueError(f"expected at least one copy and a shift of at least 0, got {copies} and {most}")
+    rng = np.random.default_rng(seed)
+    count, (height, width) = len(albedo), albedo.shape[1:3]
+    shifts = rng.integers(-most, most + 1, (copies, count, 2, 1))
+    rows = np.clip(np.arange(height) - shifts[:, :, 0], 0, height - 1)[..., :, None]
+    columns = np.clip(np.arange(width) - shifts[:, :, 1], 0, width - 1)[..., None, :]
+    which = np.arange(count)[None, :, None, None]
+    moved = albedo[which, rows, columns], normals[which, rows, columns]
+    return moved[0].reshape(-1, height, width), moved[1].reshape(-1, height, width, 3)
+
+
+def mirror(albedo: np.ndarray, normals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Left and right exchanged: pixels change places, and the normals' x changes its sign."""
+    return albedo[:, :, ::-1], normals[:, :, ::-1] * np.array([-1, 1, 1], normals.dtype)

@@ -10,15 +10,17 @@ The truth of a held-out object is what the E-step found from all of its images.
 import jax
 import jax.numpy as jnp
 import numpy as np
+from PIL import Image
 
 from deep_lambertian.energy import Observation, Params
+from deep_lambertian.geometry import angles
 from deep_lambertian.inference import chain
-from deep_lambertian.learning.augmentation import angles
-from deep_lambertian.learning.config import Config
-from deep_lambertian.learning.seeds import seed_of
+from deep_lambertian.learning.config import Config, seed_of
+from deep_lambertian.support.pictures import grey, normal_colours, sheet
 
 SAMPLES = 16  # chains that see no image: their states are samples of the prior
 SWEEPS = 80
+SHOWN = 8  # objects and samples of a picture
 
 
 def check_prior(
@@ -68,3 +70,28 @@ def check_prior(
     }
     samples = jax.tree.map(lambda x: x[alone, 0], run.state.surface)
     return figures, samples.pack()
+
+
+def training_sheet(
+    names: list[str],
+    photos: np.ndarray,
+    albedo: np.ndarray,
+    normals: np.ndarray,
+    sampled: tuple[np.ndarray, np.ndarray],
+) -> Image.Image:
+    """How far a training has come: a few objects as the model sees them, and samples of its prior.
+
+    Rows of photos (S, H, W), albedo (S, H, W) and normals (S, H, W, 3), then those of the samples.
+    """
+    shown = range(min(SHOWN, len(names)))
+    bright = float(max(np.quantile(albedo, 0.99), 1e-3))
+    rows = [
+        [(names[i][:18], grey(photos[i], max(float(photos[i].max()), 1e-3))) for i in shown],
+        [("albedo", grey(albedo[i], bright)) for i in shown],
+        [("normals", normal_colours(normals[i])) for i in shown],
+    ]
+    own_albedo, own_normals = sampled
+    count = range(min(SHOWN, len(own_albedo)))
+    rows.append([("prior: albedo", grey(own_albedo[i], bright)) for i in count])
+    rows.append([("prior: normals", normal_colours(own_normals[i])) for i in count])
+    return sheet(rows, tile=96)

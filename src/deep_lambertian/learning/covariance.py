@@ -1,14 +1,9 @@
-r"""Priors made from the covariance of a few surfaces: what learning starts from, in place of random weights.
+r"""The prior of the preset `best`: a Gaussian with the covariance of the surfaces, regularised.
 
 Few objects say little about the covariance of thousands of elements, so it is kept local, multiplied by
-$\exp(-d^2/2r^2)$ in the distance d of two pixels, and shrunk towards its diagonal. Measured in units of the visible
-standard deviations σ, its main directions u with eigenvalues λ then give two priors:
-
-- a `Gaussian` with factors $\sigma u\sqrt{\lambda - 1}$, whose covariance along u is λ exactly;
-- a `GRBM` of "thermometer units": each direction has K binary units with thresholds spaced evenly over ±3√λ, half of
-  them with weights w u for projections t > 0 on u, half with −w u for t < 0, so that the sum of the weights of those
-  that are on grows step by step with t. It must come to (1 − 1/λ)t, as for a Gaussian, hence K = 6√λ(1 − 1/λ)/w. At
-  the mean all of them are off: the visible biases, from which chains start, are the mean.
+$\exp(-d^2/2r^2)$ in the distance d of two pixels, and shrunk towards its diagonal. Measured in units of the standard
+deviations σ of what is left to each element alone, its main directions u with eigenvalues λ then give a `Gaussian`
+with factors $\sigma u\sqrt{\lambda - 1}$, whose covariance along u is λ exactly.
 """
 
 from dataclasses import dataclass
@@ -17,20 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import linalg
 
-from deep_lambertian.priors import GRBM, Gaussian
+from deep_lambertian.priors import Gaussian
 
 EXACT = 4000  # up to so many elements, eigenvectors are computed exactly
-SPREAD = 3.0  # thresholds reach so many standard deviations to either side
 
 
 @dataclass(frozen=True)
 class CovarianceOptions:
-    """How the covariance is regularised, and how it is turned into units.
+    """How the covariance is regularised.
 
     `reach` is r as a share of the images' height (`None` leaves the covariance as it is), `shrinkage` how far it is
-    shrunk to its diagonal, `noise_share` the part of each element's variance that no hidden unit explains, `least` the
-    smallest eigenvalue of a direction, in units of that part, `directions` the greatest number of them, and `weight`
-    the weight w of a thermometer unit.
+    shrunk to its diagonal, `noise_share` the part of each element's variance that no direction explains, `least` the
+    smallest eigenvalue of a direction, in units of that part, and `directions` the greatest number of them.
     """
 
     reach: float | None = 0.5
@@ -38,7 +31,6 @@ class CovarianceOptions:
     noise_share: float = 0.3
     least: float = 2.0
     directions: int = 400
-    weight: float = 2.4
 
     def __post_init__(self) -> None:
         if self.reach is not None and not self.reach > 0:
@@ -46,11 +38,8 @@ class CovarianceOptions:
         for name in ("shrinkage", "noise_share"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name}: expected between 0 and 1, got {getattr(self, name)!r}")
-        if not self.least > 1 or not self.weight > 0 or self.directions < 1:
-            raise ValueError(
-                "expected least > 1, weight > 0 and at least one direction, "
-                f"got {self.least}, {self.weight} and {self.directions}"
-            )
+        if not self.least > 1 or self.directions < 1:
+            raise ValueError(f"expected least > 1 and at least one direction, got {self.least} and {self.directions}")
 
 
 @dataclass(frozen=True)
@@ -120,17 +109,3 @@ def to_gaussian(found: Principal) -> Gaussian:
     """The linear-Gaussian prior with these directions."""
     factors = np.sqrt(found.variance)[:, None] * found.vectors * np.sqrt(found.values - 1)
     return Gaussian(*(jnp.asarray(x, jnp.float32) for x in (found.mean, found.variance, factors)))
-
-
-def to_grbm(found: Principal, weight: float) -> GRBM:
-    """The GRBM whose thermometer units give about the same covariance."""
-    needed = 2 * SPREAD * np.sqrt(found.values) * (1 - 1 / found.values)  # K w of each direction
-    half = np.maximum(np.round(needed / weight / 2), 1).astype(int)
-    which = np.repeat(np.arange(len(half)), half)
-    place = (np.concatenate([np.arange(n) for n in half]) + 0.5) / half[which] if len(which) else np.zeros(0)
-    thresholds = SPREAD * np.sqrt(found.values[which]) * place
-    strength = needed / (2 * half)  # rounding K is made up for by w: the steps still add up to (1 − 1/λ)t
-    upward = (found.vectors * strength)[:, which] / np.sqrt(found.variance)[:, None]
-    weights = np.concatenate([upward, -upward], axis=1)
-    hidden_bias = np.tile(-strength[which] * thresholds, 2) - found.mean @ weights
-    return GRBM(*(jnp.asarray(x, jnp.float32) for x in (found.mean, hidden_bias, weights, found.variance)))

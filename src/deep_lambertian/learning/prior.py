@@ -1,23 +1,22 @@
 """The prior's part of Algorithm 1: where it starts, and steps 4 and 5, learning it from surfaces."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from deep_lambertian.learning.augmentation import Shape, dome
-from deep_lambertian.learning.config import Config
-from deep_lambertian.learning.covariance import principal, to_gaussian, to_grbm
-from deep_lambertian.learning.gradient import hidden_mean
-from deep_lambertian.learning.pretraining import layers_of, learn_net
-from deep_lambertian.learning.scores import DEAD, SATURATED
-from deep_lambertian.learning.seeds import seed_of
-from deep_lambertian.priors import DBN, GRBM, Gaussian, Product
+from deep_lambertian.energy import Params
+from deep_lambertian.learning.augmentation import Shape, augment, dome
+from deep_lambertian.learning.config import Config, seed_of
+from deep_lambertian.learning.covariance import principal, to_gaussian
+from deep_lambertian.learning.pretraining import learn_net
+from deep_lambertian.priors import DBN, Gaussian, Prior, Product
+from deep_lambertian.priors.rbm import RBM
 from deep_lambertian.support import draws
 
 
-def start_prior(config: Config, shape: Shape, albedo: DBN | None = None) -> Any:
+def start_prior(config: Config, shape: Shape, albedo: DBN | None = None) -> Gaussian | DBN | Product:
     """What is believed before the first E-step: about the common start, plainly.
 
     A random start has its hidden units from the first, with weights ~ N(0, 0.01²) and σ² = 1 in units of the spread
@@ -51,72 +50,60 @@ def start_prior(config: Config, shape: Shape, albedo: DBN | None = None) -> Any:
     )
 
 
+def prior_step(
+    params: Params, mean: np.ndarray, samples: np.ndarray, config: Config, shape: Shape, iteration: int, train: int
+) -> tuple[Params, dict[str, float]]:
+    """Steps 4 and 5 on the first `train` objects, the others being what contrastive divergence holds out."""
+    rows = mean if config.rows == "mean" else samples.reshape(-1, samples.shape[-1])
+    each = len(rows) // len(mean)
+    seen, unseen = rows[: train * each], rows[train * each :]
+    seed = seed_of(config.seed, "augment", iteration)
+    seen = augment(seen, shape, config.copies, config.shift, config.mirror, seed)
+    held_out = unseen if len(unseen) else None
+    prior, monitors = learn_prior(params.prior, seen, config, shape, iteration, held_out)
+    return replace(params, prior=prior), monitors
+
+
 def learn_prior(
-    old: Any, rows: np.ndarray, config: Config, shape: Shape, iteration: int, held_out: np.ndarray | None = None
-) -> tuple[Any, dict[str, float]]:
+    old: Prior, rows: np.ndarray, config: Config, shape: Shape, iteration: int, held_out: np.ndarray | None = None
+) -> tuple[Prior, dict[str, float]]:
     """Steps 4 and 5: the prior that surfaces (N, 4V) teach, and what contrastive divergence has to say about it."""
     seed = seed_of(config.seed, "prior", iteration)
     if config.prior == "joint":
-        return _learn_part(old, rows, config, shape, iteration, seed, held_out, "")
+        return _learn_part(old, rows, config, shape, seed, held_out)
     pixels = shape[0] * shape[1]
     parts, monitors = {}, {}
     for name, columns in (("albedo", slice(pixels)), ("normals", slice(pixels, None))):
         unseen = None if held_out is None else held_out[:, columns]
-        before = getattr(old, name, None)
-        parts[name], found = _learn_part(
-            before, rows[:, columns], config, shape, iteration, seed_of(seed, name), unseen, f"{name}."
-        )
-        monitors |= found
+        part = getattr(old, name, None)  # none before the first covariance
+        parts[name], found = _learn_part(part, rows[:, columns], config, shape, seed_of(seed, name), unseen)
+        monitors |= {f"{name}.{what}": value for what, value in found.items()}
     return Product(**parts), monitors
 
 
 def _learn_part(
-    old: Any,
-    rows: np.ndarray,
-    config: Config,
-    shape: Shape,
-    iteration: int,
-    seed: int,
-    held_out: np.ndarray | None,
-    name: str,
-) -> tuple[Any, dict[str, float]]:
-    if config.start == "random":
-        layers, history = learn_net(rows, config.cd, seed, layers=layers_of(old), held_out=held_out)
-        return as_net(layers, config), last_epochs(history, name)
-    found = principal(rows, shape, config.covariance)
-    monitors = {f"{name}directions": float(len(found.values))}
-    if iteration < config.gaussian_iterations:
-        return to_gaussian(found), monitors
-    grbm = to_grbm(found, config.covariance.weight)
-    monitors |= _activity(grbm, rows, name)
-    if not config.upper:
-        return grbm, monitors
-    seen = np.asarray(hidden_mean(grbm, jnp.asarray(rows)))
-    above, history = learn_net(seen, config.cd, seed, sizes=config.upper, below=1)
-    return as_net((grbm, *above), config), monitors | last_epochs(history, name)
+    old: Prior | None, rows: np.ndarray, config: Config, shape: Shape, seed: int, held_out: np.ndarray | None
+) -> tuple[Gaussian | DBN, dict[str, float]]:
+    if config.start == "covariance":
+        found = principal(rows, shape, config.covariance)
+        return to_gaussian(found), {"directions": float(len(found.values))}
+    assert isinstance(old, DBN), old  # as `start_prior` and `as_net` make it
+    layers, history = learn_net(rows, config.cd, seed, (old.base, *old.layers), held_out=held_out)
+    return as_net(layers, config), last_epochs(history)
 
 
-def as_net(layers: tuple[Any, ...], config: Config) -> DBN:
-    return DBN(layers[0], layers[1:], top_weight=config.top_weight)
+def as_net(layers: Sequence[RBM], config: Config) -> DBN:
+    """Layers, lowest first, as a deep belief net."""
+    base, *above = layers
+    return DBN(base, tuple(above), top_weight=config.top_weight)  # type: ignore[arg-type]
 
 
-def last_epochs(history: list[dict[str, float]], name: str) -> dict[str, float]:
-    """Of every layer the monitors of its last epoch, under names such as `normals.layer1.dead`."""
+def last_epochs(history: list[dict[str, float]]) -> dict[str, float]:
+    """Of every layer the monitors of its last epoch, under names such as `layer1.dead`."""
     last = {int(h["layer"]): h for h in history}
     return {
-        f"{name}layer{layer}.{what}": value
+        f"layer{layer}.{what}": value
         for layer, found in last.items()
         for what, value in found.items()
         if what not in ("epoch", "layer")
-    }
-
-
-def _activity(grbm: GRBM, rows: np.ndarray, name: str) -> dict[str, float]:
-    """The shares of hidden units that are nearly always off, or on, for all of the surfaces."""
-    mean = np.asarray(jnp.mean(hidden_mean(grbm, jnp.asarray(rows)), axis=0))
-    if not mean.size:
-        return {}
-    return {
-        f"{name}layer1.dead": float(np.mean(mean < DEAD)),
-        f"{name}layer1.saturated": float(np.mean(mean > SATURATED)),
     }

@@ -14,8 +14,8 @@ import numpy as np
 from deep_lambertian.data import Dataset
 from deep_lambertian.learning import checkpoint
 from deep_lambertian.learning.config import Config
-from deep_lambertian.support.dotted import flat
 from deep_lambertian.support.files import atomic_write
+from deep_lambertian.support.settings import flat
 
 SHOWN = 5  # settings that an error lists
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from deep_lambertian.data import Dataset
 from deep_lambertian.energy import Observation
-from deep_lambertian.learning.config import Config
-from deep_lambertian.learning.seeds import seed_of
+from deep_lambertian.learning.config import Config, seed_of
 
 LEAST_OBJECTS = 3
 

@@ -16,18 +16,20 @@ import numpy as np
 
 from deep_lambertian.data import Dataset
 from deep_lambertian.energy import Params
-from deep_lambertian.learning import checkpoint, em, pretraining
-from deep_lambertian.learning.augmentation import angles, from_rows
-from deep_lambertian.learning.checks import check_prior
-from deep_lambertian.learning.config import Config
-from deep_lambertian.learning.prior import as_net, start_prior
+from deep_lambertian.geometry import angles
+from deep_lambertian.learning import checkpoint, pretraining
+from deep_lambertian.learning.augmentation import from_rows
+from deep_lambertian.learning.checks import check_prior, training_sheet
+from deep_lambertian.learning.config import Config, seed_of
+from deep_lambertian.learning.e_step import Chains, Expected, e_step, start_chains
+from deep_lambertian.learning.m_step import m_step, start_params
+from deep_lambertian.learning.prior import as_net, prior_step, start_prior
 from deep_lambertian.learning.run import Run
-from deep_lambertian.learning.seeds import seed_of
 from deep_lambertian.learning.task import Task, face_rows, prepare
 from deep_lambertian.model import DLN
 from deep_lambertian.models.file import describe, rebuild
-from deep_lambertian.priors import DBN, GRBM, BinaryRBM
-from deep_lambertian.support import distributed
+from deep_lambertian.priors import DBN
+from deep_lambertian.support import distributed, draws
 from deep_lambertian.support.progress import track
 
 STILL = 0.95  # EM has converged when normals move by more than this share of what they moved before
@@ -44,7 +46,7 @@ class Point:
 
     iteration: int
     params: Params
-    chains: em.Chains
+    chains: Chains
     mean: np.ndarray
     samples: np.ndarray
     change: float = float("inf")  # degrees by which normals moved in the last iteration
@@ -121,19 +123,19 @@ def _pretrain(rows: np.ndarray, config: Config, run: Run, found: Any, record: Ca
     if found is not None:
         arrays, meta = found
         done = []
+        blank = DBN.random(draws.make_key(0), 1, (1, 1))  # of whatever size: `fill` asks for the structure alone
         for depth in range(meta["done"]):
-            blank: Any = BinaryRBM(0, 0, 0) if depth else GRBM(0, 0, 0, 0)  # type: ignore[arg-type]
-            done.append(checkpoint.fill(blank, arrays, f"layer{depth}"))
+            done.append(checkpoint.fill(blank.layers[0] if depth else blank.base, arrays, f"layer{depth}"))
         below = jnp.asarray(seen)
         for layer in done:
             below = pretraining.go_up(layer, below)
-        template = pretraining.start_layer(below, config.pretrain, seed, len(done), 0, config.albedo_hidden[len(done)])
+        template = pretraining.start_layer(below, config.pretrain, seed, len(done), config.albedo_hidden[len(done)])
         resume = pretraining.Stage(tuple(done), checkpoint.fill(template, arrays, "cd"))
     layers, _ = pretraining.learn_net(
         seen,
         config.pretrain,
         seed,
-        sizes=config.albedo_hidden,
+        config.albedo_hidden,
         held_out=unseen,
         resume=resume,
         after_epoch=after_epoch,
@@ -148,8 +150,8 @@ def _pretrain(rows: np.ndarray, config: Config, run: Run, found: Any, record: Ca
 def start_point(task: Task, config: Config, albedo: DBN | None) -> Point:
     """Where EM starts; `albedo` is what has been learned from faces, if anything."""
     objects, pixels = len(task.names), task.data.images.shape[2]
-    params = em.start_params(start_prior(config, task.shape, albedo), config, pixels)
-    chains = em.start_chains(params, config, objects, task.shape, task.lights)
+    params = start_params(start_prior(config, task.shape, albedo), config, pixels)
+    chains = start_chains(params, config, objects, task.shape, task.lights)
     return Point(0, params, chains, np.zeros((objects, 4 * pixels)), np.zeros((objects, 0, 4 * pixels)))
 
 
@@ -157,14 +159,12 @@ def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, 
     """One iteration of EM: what it found, its monitors, and samples of the new prior."""
     began, number, pixels = time.perf_counter(), point.iteration + 1, task.data.images.shape[2]
     taught = _taught(task, config)
-    expected = em.e_step(point.params, task.data, task.there, point.chains, config, point.iteration, taught)
+    expected = e_step(point.params, task.data, task.there, point.chains, config, point.iteration, taught)
     for block in ("albedo", "normals", "lights"):
         check_finite(expected.chains[block], block, "E-step", number)
     sampled = time.perf_counter()
-    params = em.m_step(point.params, expected.stats, config)
-    params, learned = em.prior_step(
-        params, expected.mean, expected.samples, config, task.shape, point.iteration, taught
-    )
+    params = m_step(point.params, expected.stats, config)
+    params, learned = prior_step(params, expected.mean, expected.samples, config, task.shape, point.iteration, taught)
     params = distributed.agree(params)
     params = jax.tree.map(jnp.asarray, params)
     for block in ("noise_var", "light_mean", "light_precision", "prior"):
@@ -193,7 +193,7 @@ def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, 
     }
     # Averages of samples never come to rest: what no longer shrinks is their noise.
     resting = change < config.tolerance or change > STILL * point.change
-    converged = resting and number > config.gaussian_iterations + 1
+    converged = resting and number > 1
     point = Point(number, params, expected.chains, expected.mean, expected.samples, change, converged)
     return point, monitors, dreams
 
@@ -203,11 +203,11 @@ def _taught(task: Task, config: Config) -> int:
     return len(task.names) if config.refit and config.start == "covariance" else task.train
 
 
-def _unaware(params: Params, expected: em.Expected, task: Task, config: Config, point: Point) -> Params:
+def _unaware(params: Params, expected: Expected, task: Task, config: Config, point: Point) -> Params:
     """The parameters with a prior that has not seen the held-out objects."""
     if _taught(task, config) == task.train:
         return params
-    without, _ = em.prior_step(params, expected.mean, expected.samples, config, task.shape, point.iteration, task.train)
+    without, _ = prior_step(params, expected.mean, expected.samples, config, task.shape, point.iteration, task.train)
     return jax.tree.map(jnp.asarray, distributed.agree(without))
 
 
@@ -262,8 +262,7 @@ def finish(point: Point, task: Task, config: Config, run: Run) -> DLN:
     """The trained model; with `refit`, what was held out has its say in the prior at the end."""
     params, objects = point.params, len(task.names)
     if config.refit and _taught(task, config) < objects:
-        number = max(point.iteration, config.gaussian_iterations)
-        params, _ = em.prior_step(params, point.mean, point.samples, config, task.shape, number, objects)
+        params, _ = prior_step(params, point.mean, point.samples, config, task.shape, point.iteration, objects)
         params = jax.tree.map(jnp.asarray, distributed.agree(params))
         check_finite(params.prior, "prior", "last M-step", point.iteration)
     params = replace(params, norm_stiffness=jnp.float32(config.final_stiffness))
@@ -317,7 +316,6 @@ def _point(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Point:
 def _save_picture(run: Run, point: Point, task: Task, dreams: np.ndarray) -> None:
     if not run.writes:
         return
-    from deep_lambertian.learning.picture import training_sheet
     from deep_lambertian.support.pictures import save_png
 
     assert run.folder is not None

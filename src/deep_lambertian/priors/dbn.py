@@ -12,6 +12,7 @@ from itertools import count, pairwise
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
 
 from deep_lambertian.priors.contract import Generative
 from deep_lambertian.priors.grbm import GRBM
@@ -36,7 +37,7 @@ class DBN(Generative):
     top_weight: float = field(default=1.0, metadata={"static": True})
 
     @classmethod
-    def random(cls, key: jax.Array, size: int, hidden_sizes: tuple[int, ...], scale: float = 0.01) -> "DBN":
+    def random(cls, key: Key[Array, ""], size: int, hidden_sizes: tuple[int, ...], scale: float = 0.01) -> "DBN":
         """Step 2 of Algorithm 1 for a net of any depth."""
         first, *rest = draws.split(key, len(hidden_sizes))
         layers = tuple(
@@ -50,18 +51,18 @@ class DBN(Generative):
         return self.base.size
 
     @property
-    def centre(self) -> jax.Array:
+    def centre(self) -> Float[Array, " V"]:
         return self.base.bias
 
-    def sample_hidden(self, key: jax.Array, visible: jax.Array) -> jax.Array:
+    def sample_hidden(self, key: Key[Array, ""], visible: Float[Array, " V"]) -> Float[Array, " H"]:
         """Up through the layers, `top_steps` in the top RBM, and down again to h¹."""
         streams = count()
         return self._pass(visible, lambda logits: draws.bernoulli(key, logits, next(streams)))
 
-    def mean_hidden(self, visible: jax.Array) -> jax.Array:
+    def mean_hidden(self, visible: Float[Array, " V"]) -> Float[Array, " H"]:
         return self._pass(visible, jax.nn.sigmoid)
 
-    def _pass(self, visible: jax.Array, draw: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    def _pass(self, visible: Float[Array, " V"], draw: Callable[[jax.Array], jax.Array]) -> Float[Array, " H"]:
         bottom_up = self.base.hidden_logits(visible)
         state = draw(bottom_up)
         if not self.layers:
@@ -78,10 +79,10 @@ class DBN(Generative):
             logits = layer.visible_logits(draw(logits))
         return draw(self.top_weight * logits + (1 - self.top_weight) * bottom_up)
 
-    def top_down(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def top_down(self, hidden: Float[Array, " H"]) -> tuple[Float[Array, " V"], Float[Array, " V"]]:
         return self.base.top_down(hidden)
 
-    def energy(self, visible: jax.Array, hidden: jax.Array) -> jax.Array:
+    def energy(self, visible: Float[Array, " V"], hidden: Float[Array, " H"]) -> Float[Array, ""]:
         """−log p(v|h¹) + F(h¹), the layers above h¹ summed out: exactly for two layers, bounded for more."""
         mean, variance = self.base.top_down(hidden)
         if not self.layers:
@@ -89,7 +90,7 @@ class DBN(Generative):
         below = 0.5 * jnp.sum((visible - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance))
         return below + self._free_energy_above(hidden)
 
-    def free_energy(self, visible: jax.Array) -> jax.Array:
+    def free_energy(self, visible: Float[Array, " V"]) -> Float[Array, ""]:
         """The variational upper bound of −log p̃(v) whose q goes up layer by layer with Eq. 1."""
         if not self.layers:
             return self.base.free_energy(visible)
@@ -99,7 +100,7 @@ class DBN(Generative):
         below = 0.5 * jnp.sum((visible - mean) ** 2 / variance + spread + jnp.log(2 * jnp.pi * variance))
         return below - _entropy(q) + self._free_energy_above(q)
 
-    def _free_energy_above(self, q: jax.Array) -> jax.Array:
+    def _free_energy_above(self, q: Float[Array, " H"]) -> Float[Array, ""]:
         """Upper bound of E_q[−log p̃(h¹)], q being independent units with these means.
 
         The top RBM's free energy is concave, so F(E h) ≥ E F(h), with equality for 0 and 1; and
@@ -113,14 +114,14 @@ class DBN(Generative):
             q = above
         return bound + self.layers[-1].free_energy(q)
 
-    def chain_start(self, key: jax.Array) -> jax.Array:
+    def chain_start(self, key: Key[Array, ""]) -> Float[Array, " T"]:
         return self.layers[-1].chain_start(key) if self.layers else self.base.chain_start(key)
 
-    def chain_step(self, key: jax.Array, state: jax.Array) -> jax.Array:
+    def chain_step(self, key: Key[Array, ""], state: Float[Array, " T"]) -> Float[Array, " T"]:
         """Alternate in the top RBM; what lies below is drawn only when it is looked at."""
         return self.layers[-1].chain_step(key, state) if self.layers else self.base.chain_step(key, state)
 
-    def chain_visible(self, key: jax.Array, state: jax.Array) -> jax.Array:
+    def chain_visible(self, key: Key[Array, ""], state: Float[Array, " T"]) -> Float[Array, " V"]:
         if not self.layers:
             return state
         for stream, layer in enumerate(reversed(self.layers[:-1]), start=1):
@@ -144,6 +145,6 @@ class DBN(Generative):
             below = layer.hidden_size
 
 
-def _entropy(q: jax.Array) -> jax.Array:
+def _entropy(q: Float[Array, " H"]) -> Float[Array, ""]:
     """Entropy of independent binary units, 0 log 0 being 0."""
     return -jnp.sum(jax.scipy.special.xlogy(q, q) + jax.scipy.special.xlog1py(1 - q, -q))

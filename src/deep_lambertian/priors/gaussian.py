@@ -2,14 +2,16 @@ r"""The linear-Gaussian prior: a diagonal Gaussian, or one with a few directions
 
 $$x = \mu + F z + \epsilon, \quad z \sim \mathcal N(0, I), \quad \epsilon \sim \mathcal N(0, \mathrm{diag}\,\sigma^2)$$
 
-It serves where nothing has been learned yet, and as the yardstick that a learned prior has to beat.
+With the covariance of surfaces it is the prior of the preset `best` (see `learning.covariance`); without factors it
+serves where nothing has been learned yet.
 """
 
 from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.scipy.linalg import solve_triangular
+from jaxtyping import Array, Float, Key
 
 from deep_lambertian.priors.contract import Generative, check_array
 from deep_lambertian.support import draws
@@ -25,7 +27,7 @@ class Gaussian(Generative):
     factors: jax.Array
 
     @classmethod
-    def diagonal(cls, mean: jax.Array, variance: jax.Array) -> "Gaussian":
+    def diagonal(cls, mean: Float[Array, " V"], variance: Float[Array, " V"]) -> "Gaussian":
         """Independent elements: no hidden variables at all."""
         return cls(mean, variance, jnp.zeros((mean.shape[0], 0)))
 
@@ -38,48 +40,55 @@ class Gaussian(Generative):
         return self.factors.shape[-1]
 
     @property
-    def centre(self) -> jax.Array:
+    def centre(self) -> Float[Array, " V"]:
         return self.mean
 
-    def _precision_factor(self) -> jax.Array:
-        """Cholesky factor of I + Fᵀσ⁻²F, the precision of z given x; XLA hoists it out of a chain's loop."""
-        scaled = self.factors / self.variance[:, None]
-        return jnp.linalg.cholesky(jnp.eye(self.hidden_size) + self.factors.T @ scaled)
+    def _whitener(self) -> Float[Array, "K K"]:
+        """L⁻¹ for LLᵀ = I + Fᵀσ⁻²F, the precision of z given x.
 
-    def mean_hidden(self, visible: jax.Array) -> jax.Array:
+        It depends on the parameters alone, and XLA takes it out of a chain's loop. What is left there are products
+        of matrices, which take less time than solving with L.
+        """
         if not self.hidden_size:
-            return jnp.zeros(0)
-        return cho_solve((self._precision_factor(), True), ((visible - self.mean) / self.variance) @ self.factors)
+            return jnp.zeros((0, 0))
+        precision = jnp.eye(self.hidden_size) + self.factors.T @ (self.factors / self.variance[:, None])
+        return solve_triangular(jnp.linalg.cholesky(precision), jnp.eye(self.hidden_size), lower=True)
 
-    def sample_hidden(self, key: jax.Array, visible: jax.Array) -> jax.Array:
-        if not self.hidden_size:
-            return jnp.zeros(0)
-        noise = draws.normal(key, (self.hidden_size,))
-        return self.mean_hidden(visible) + solve_triangular(self._precision_factor(), noise, lower=True, trans="T")
+    def _message(self, visible: Float[Array, " V"]) -> Float[Array, " K"]:
+        """Fᵀσ⁻²(x − μ), what x says of z."""
+        return ((visible - self.mean) / self.variance) @ self.factors
 
-    def top_down(self, hidden: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def mean_hidden(self, visible: Float[Array, " V"]) -> Float[Array, " K"]:
+        """(I + Fᵀσ⁻²F)⁻¹ Fᵀσ⁻²(x − μ) = L⁻ᵀL⁻¹ Fᵀσ⁻²(x − μ)."""
+        whitener = self._whitener()
+        return (whitener @ self._message(visible)) @ whitener
+
+    def sample_hidden(self, key: Key[Array, ""], visible: Float[Array, " V"]) -> Float[Array, " K"]:
+        """The same with L⁻ᵀ times standard normal noise added, whose covariance is (LLᵀ)⁻¹."""
+        whitener = self._whitener()
+        return (whitener @ self._message(visible) + draws.normal(key, (self.hidden_size,))) @ whitener
+
+    def top_down(self, hidden: Float[Array, " K"]) -> tuple[Float[Array, " V"], Float[Array, " V"]]:
         return self.mean + self.factors @ hidden, self.variance
 
-    def energy(self, visible: jax.Array, hidden: jax.Array) -> jax.Array:
+    def energy(self, visible: Float[Array, " V"], hidden: Float[Array, " K"]) -> Float[Array, ""]:
         mean, variance = self.top_down(hidden)
         return 0.5 * jnp.sum((visible - mean) ** 2 / variance) + 0.5 * hidden @ hidden
 
-    def free_energy(self, visible: jax.Array) -> jax.Array:
+    def free_energy(self, visible: Float[Array, " V"]) -> Float[Array, ""]:
         best = self.energy(visible, self.mean_hidden(visible))
-        if not self.hidden_size:
-            return best
-        log_det_half = jnp.sum(jnp.log(jnp.diagonal(self._precision_factor())))
+        log_det_half = -jnp.sum(jnp.log(jnp.diagonal(self._whitener())))
         return best + log_det_half - 0.5 * self.hidden_size * jnp.log(2 * jnp.pi)
 
-    def chain_start(self, key: jax.Array) -> jax.Array:
+    def chain_start(self, key: Key[Array, ""]) -> Float[Array, " V"]:
         return self.mean
 
-    def chain_step(self, key: jax.Array, state: jax.Array) -> jax.Array:
+    def chain_step(self, key: Key[Array, ""], state: Float[Array, " V"]) -> Float[Array, " V"]:
         """One step is an exact, independent draw: z from its own prior, then x."""
         mean, variance = self.top_down(draws.normal(key, (self.hidden_size,)))
         return mean + jnp.sqrt(variance) * draws.normal(key, mean.shape, stream=1)
 
-    def chain_visible(self, key: jax.Array, state: jax.Array) -> jax.Array:
+    def chain_visible(self, key: Key[Array, ""], state: Float[Array, " V"]) -> Float[Array, " V"]:
         return state
 
     def validate(self, name: str = "gaussian") -> None:

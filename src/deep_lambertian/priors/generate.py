@@ -2,16 +2,18 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Int, Key
 
-from deep_lambertian.priors.contract import Prior
+from deep_lambertian.priors.contract import Chain, Prior
 from deep_lambertian.support import draws
 from deep_lambertian.support.moments import Moments
 from deep_lambertian.support.progress import chunks
+
+Count = int | Int[Array, ""]  # traced within a compiled function
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,17 @@ def generate(
 
 @partial(jax.jit, donate_argnames="carry")
 def _advance(
-    prior: Any, keys: jax.Array, carry: Any, start: int, stop: int, burn_in: int, thin: int
-) -> tuple[Any, Moments]:
+    prior: Prior,
+    keys: Key[Array, " C"],
+    carry: tuple[Chain, Moments],
+    start: Count,
+    stop: Count,
+    burn_in: Count,
+    thin: Count,
+) -> tuple[Chain, Moments]:
     """Iterations start … stop−1 of every chain; the bounds are traced, so one compilation serves all."""
 
-    def step(t: jax.Array, carry: Any) -> Any:
+    def step(t: Count, carry: tuple[Chain, Moments]) -> tuple[Chain, Moments]:
         state, moments = carry
         step_keys, look_keys = jax.vmap(lambda key: draws.split(draws.fold_in(key, t + 2), 2))(keys)
         state = jax.vmap(prior.chain_step)(step_keys, state)

@@ -80,7 +80,12 @@ def normal(key: jax.Array, shape: tuple[int, ...], stream: int = 0) -> jax.Array
 
 def bernoulli(key: jax.Array, logits: jax.Array, stream: int = 0) -> jax.Array:
     """0 or 1, as floats, with probability sigmoid(logits) of a 1."""
-    return (uniform(key, logits.shape, stream) < jax.nn.sigmoid(logits)).astype(logits.dtype)
+    return bernoulli_of(bits(key, logits.shape, stream), jax.nn.sigmoid(logits))
+
+
+def bernoulli_of(word: jax.Array, probability: jax.Array) -> jax.Array:
+    """0 or 1, as floats, made of random words; the probabilities are those of a 1."""
+    return (unit_interval(word) < probability).astype(probability.dtype)
 
 
 @jax.jit

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from deep_lambertian.learning.cd_settings import CD
+from deep_lambertian.learning.contrastive_divergence import CD
 from deep_lambertian.learning.pretraining import go_up, learn_net
 
 HIDDEN = (1000, 1000)  # wide: of 500-200 units little is left of who it is (86 % error with seven images, not 48)
@@ -14,7 +14,7 @@ HIDDEN = (1000, 1000)  # wide: of 500-200 units little is left of who it is (86 
 def learn_features(images: np.ndarray, hidden: tuple[int, ...] = HIDDEN, epochs: int = 30, seed: int = 0) -> Any:
     """A DBN's layers, learned greedily by contrastive divergence from training images (N, V) under all lights."""
     settings = CD(epochs=epochs, learning_rate=1e-2, variance_bounds=(0.05, 1.0))
-    layers, _ = learn_net(np.asarray(images, np.float32), settings, seed, sizes=hidden)
+    layers, _ = learn_net(np.asarray(images, np.float32), settings, seed, hidden)
     return layers
 
 

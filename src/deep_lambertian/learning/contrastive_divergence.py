@@ -1,34 +1,102 @@
 """Contrastive divergence for Gaussian and binary RBMs (Hinton, 2002), plain and persistent (Tieleman, 2008).
 
-What is followed is the gradient of `gradient`, in the `units` of the data: learning rates, decay and variance bounds
-speak of these.
+It is how the M-step follows Eq. 9 for the parameters of a net (steps 4 and 5 of Algorithm 1), and how nets are learned
+before that (step 1). What is followed is the gradient of `gradient`, in the units of the data: learning rates, decay
+and variance bounds speak of these.
 
 An epoch is one compiled scan over minibatches. Between epochs everything there is to know is in a `State`.
 """
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
+from jaxtyping import Array, Float, Int, Key, UInt32
+from numpy.typing import ArrayLike
 
-from deep_lambertian.learning.cd_settings import CD, Plan, Rates
-from deep_lambertian.learning.gradient import RBM, Draws, advance, cd_gradient, hidden_mean, visible_mean
-from deep_lambertian.learning.minibatches import batch_rows, minibatches, permutation
+from deep_lambertian.learning.gradient import Draws, advance, batch_rows, cd_gradient, minibatches, permutation
 from deep_lambertian.learning.scores import Monitors, seen_scores, unseen_scores
-from deep_lambertian.learning.units import Units, into_units, out_of_units, standardised, units_of
-from deep_lambertian.priors.grbm import GRBM
-from deep_lambertian.priors.rbm import BinaryRBM
+from deep_lambertian.priors.rbm import RBM, Units
 from deep_lambertian.support import draws
 from deep_lambertian.support.distributed import gather, place
 from deep_lambertian.support.progress import track
 
-MOST_LOG_STEP = 0.02  # of log σ² in one minibatch, whatever its gradient: σ is the touchy one
+R = TypeVar("R", bound=RBM)
+
+
+@dataclass(frozen=True)
+class CD:
+    """How to learn. `momentum` is Adam's first decay too; `weight_decay` is on the weights only.
+
+    `variance_bounds` are in units of each element's variance in the data, and a start outside them is moved inside;
+    `variance_rate` is the learning rate of log σ² in units of `learning_rate`. With `patience` and held-out data,
+    learning stops after that many epochs without a better held-out score (see `scores.held_out_score`), and the best
+    parameters are returned. `samples` chains, moved on `sample_steps` an epoch, show what the model itself believes;
+    persistent CD shows its particles instead.
+    """
+
+    epochs: int = 30
+    batch_size: int = 100
+    steps: int = 1
+    persistent: bool = False
+    optimiser: str = "sgd"
+    learning_rate: float = 1e-3
+    momentum: float = 0.9
+    weight_decay: float = 2e-4
+    learn_variance: bool = True
+    variance_rate: float = 0.1
+    variance_bounds: tuple[float, float] = (1e-3, 10.0)
+    patience: int | None = None
+    samples: int = 16
+    sample_steps: int = 10
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "steps", "samples", "sample_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"CD.{name}: expected at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "weight_decay", "variance_rate"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise ValueError(f"CD.{name}: expected a finite number, not negative, got {getattr(self, name)}")
+        if self.optimiser not in ("sgd", "adam"):
+            raise ValueError(f'CD.optimiser: expected "sgd" or "adam", got {self.optimiser!r}')
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"CD.momentum: expected a number in [0, 1), got {self.momentum}")
+        low, high = self.variance_bounds
+        if not 0 < low <= high:
+            raise ValueError(f"CD.variance_bounds: expected 0 < low ≤ high, got {self.variance_bounds}")
+
+    @property
+    def rates(self) -> "Rates":
+        """The numbers that may change without compiling anew."""
+        numbers = (self.learning_rate, self.momentum, self.weight_decay, self.variance_rate, *self.variance_bounds)
+        return Rates(*(jnp.float32(number) for number in numbers))
+
+    def plan(self, count: int) -> "Plan":
+        """What the compiled program for `count` samples depends on."""
+        batch_size = min(self.batch_size, count)
+        return Plan(batch_size, self.steps, self.persistent, self.optimiser, self.learn_variance)
+
+
+class Rates(NamedTuple):
+    learning_rate: jax.Array
+    momentum: jax.Array
+    weight_decay: jax.Array
+    variance_rate: jax.Array
+    variance_low: jax.Array
+    variance_high: jax.Array
+
+
+class Plan(NamedTuple):
+    batch_size: int
+    steps: int
+    persistent: bool
+    optimiser: str
+    learn_variance: bool
 
 
 @jax.tree_util.register_dataclass
@@ -40,13 +108,13 @@ class State:
     of a minibatch take about a fifth less time than in the other.
     """
 
-    params: Any
+    params: RBM
     optimiser: Any  # momenta, as optax keeps them
     chains: jax.Array  # (batch or samples, H): hidden states of the particles, or of the chains that show samples
     units: Units
     key: jax.Array  # (2,): never changes; what an epoch draws depends on it and on the epoch's number
     epoch: jax.Array
-    best: Any
+    best: RBM
     best_score: jax.Array
     best_epoch: jax.Array
 
@@ -55,7 +123,7 @@ class State:
 
 
 def start(
-    rbm: GRBM | BinaryRBM, data: jax.Array, config: CD, key: jax.Array, weights: jax.Array | None = None
+    rbm: RBM, data: Float[Array, "N V"], config: CD, key: Key[Array, ""], weights: Float[Array, " N"] | None = None
 ) -> State:
     """The state before the first epoch. Chains start from samples of the data."""
     weights = jnp.ones(data.shape[0]) if weights is None else weights
@@ -66,16 +134,22 @@ def start(
 
 @partial(jax.jit, static_argnames=("plan", "samples"))
 def _start(
-    rbm: Any, data: jax.Array, weights: jax.Array, rates: Rates, key: jax.Array, plan: Plan, samples: int
+    rbm: RBM,
+    data: Float[Array, "N V"],
+    weights: Float[Array, " N"],
+    rates: Rates,
+    key: UInt32[Array, "2"],
+    plan: Plan,
+    samples: int,
 ) -> State:
-    units = units_of(rbm, data, weights)
-    params = _flip(into_units(rbm, units))
-    if isinstance(rbm, GRBM) and plan.learn_variance:
-        params = replace(params, variance=jnp.clip(params.variance, rates.variance_low, rates.variance_high))
+    units = rbm.units_of(data, weights)
+    params = _flip(rbm.into_units(units))
+    if plan.learn_variance:
+        params = params.bounded(rates.variance_low, rates.variance_high)
     chains = batch_rows(data.shape[0], plan.batch_size)[1] if plan.persistent else samples
     chain_key = _epoch_key(key, 0)
     rows = jax.random.randint(chain_key, (chains,), 0, data.shape[0])
-    up = hidden_mean(_flip(params), standardised(units, data[rows]))
+    up = jax.vmap(_flip(params).mean_hidden)(units.standardised(data[rows]))
     return State(
         params=params,
         optimiser=_optimiser(plan, rates).init(params),
@@ -89,29 +163,36 @@ def _start(
     )
 
 
-def _flip(rbm: Any) -> Any:
+def _flip(rbm: R) -> R:
     """Between the layout of the weights in a `State` and that of an RBM."""
-    return replace(rbm, weights=rbm.weights.T)
+    return replace(rbm, weights=rbm.weights.T)  # type: ignore[type-var]
 
 
-def _epoch_key(key: jax.Array, epoch: Any) -> jax.Array:
+def _epoch_key(key: UInt32[Array, "2"], epoch: Int[Array, ""] | int) -> Key[Array, ""]:
     return draws.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), epoch)
 
 
-def _optimiser(plan: Plan, rates: Rates) -> optax.GradientTransformation:
+def _optimiser(plan: Plan, rates: Rates) -> Any:
     """Ascent, so that decay is subtracted."""
-    decay = optax.add_decayed_weights(
-        cast(Any, -rates.weight_decay), mask=lambda p: replace(jax.tree.map(lambda _: False, p), weights=True)
-    )
+    import optax  # here, so that who only reads settings need not wait for it
+
+    rate: dict[str, Any] = rates._asdict()  # traced, which optax does not know of
+    only_weights = partial(jax.tree_util.tree_map_with_path, lambda path, _: path[-1].name == "weights")
+    decay = optax.add_decayed_weights(-rate["weight_decay"], mask=only_weights)
     if plan.optimiser == "sgd":
-        steps = decay, optax.trace(cast(Any, rates.momentum))
+        steps = decay, optax.trace(rate["momentum"])
     else:
-        steps = optax.scale_by_adam(b1=cast(Any, rates.momentum)), decay
-    return optax.chain(*steps, optax.scale(cast(Any, rates.learning_rate)))
+        steps = optax.scale_by_adam(b1=rate["momentum"]), decay
+    return optax.chain(*steps, optax.scale(rate["learning_rate"]))
 
 
 def learn(
-    state: State, data: jax.Array, weights: jax.Array, rates: Rates, plan: Plan, axis_name: str | None = None
+    state: State,
+    data: Float[Array, "N V"],
+    weights: Float[Array, " N"],
+    rates: Rates,
+    plan: Plan,
+    axis_name: str | None = None,
 ) -> State:
     """One epoch: a scan over the minibatches of a new permutation of the samples.
 
@@ -131,7 +212,7 @@ def learn(
         weight = real * weights[rows]
         gradient, moved, _ = cd_gradient(
             _flip(params),
-            standardised(state.units, data[rows]),
+            state.units.standardised(data[rows]),
             draws.fold_in(batch_key, number),
             plan.steps,
             weights=weight,
@@ -139,39 +220,26 @@ def learn(
             axis_name=axis_name,
         )
         # A minibatch whose samples weigh more than usual moves the parameters more.
-        heft = psum(jnp.sum(weight)) / psum(jnp.sum(real))
+        share = psum(jnp.sum(weight)) / psum(jnp.sum(real))
+        direction = params.ascent(jax.tree.map(lambda g: share * g, _flip(gradient)))
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a rate to the power of a count
-            updates, momenta = optimiser.update(_conditioned(_flip(gradient), params, heft), momenta, params)
-        return (_apply(params, updates, rates, plan), momenta, moved if plan.persistent else chains), None
+            step, momenta = optimiser.update(direction, momenta, params)
+        params = params.moved(step, rates.variance_rate if plan.learn_variance else None)
+        if plan.learn_variance:
+            params = params.bounded(rates.variance_low, rates.variance_high)
+        return (params, momenta, moved if plan.persistent else chains), None
 
     carry = state.params, state.optimiser, state.chains
     (params, momenta, chains), _ = lax.scan(minibatch, carry, (jnp.arange(order.shape[0]), order))
     return replace(state, params=params, optimiser=momenta, chains=chains, epoch=state.epoch + 1)
 
 
-def _conditioned(gradient: Any, params: Any, heft: jax.Array) -> Any:
-    """The direction of ascent: for Gaussian visibles that of log σ², and for b freed of its 1/σ²."""
-    gradient = jax.tree.map(lambda g: heft * g, gradient)
-    if isinstance(params, BinaryRBM):
-        return gradient
-    return replace(gradient, bias=gradient.bias * params.variance, variance=gradient.variance * params.variance)
-
-
-def _apply(params: Any, updates: Any, rates: Rates, plan: Plan) -> Any:
-    moved = jax.tree.map(jnp.add, params, updates)
-    if isinstance(params, BinaryRBM):
-        return moved
-    if not plan.learn_variance:
-        return replace(moved, variance=params.variance)
-    step = jnp.clip(rates.variance_rate * updates.variance, -MOST_LOG_STEP, MOST_LOG_STEP)
-    variance = jnp.clip(params.variance * jnp.exp(step), rates.variance_low, rates.variance_high)
-    return replace(moved, variance=variance)
-
-
 # ---- Monitors
 
 
-def monitor(state: State, train: jax.Array, held_out: jax.Array | None, sample_steps: int) -> tuple[State, Monitors]:
+def monitor(
+    state: State, train: Float[Array, "N V"], held_out: Float[Array, "M V"] | None, sample_steps: int
+) -> tuple[State, Monitors]:
     """What a person wants to see (`scores`), from samples of the training data and all held-out ones.
 
     The state that is returned has its chains moved on by `sample_steps`, and knows the best parameters so far.
@@ -180,10 +248,10 @@ def monitor(state: State, train: jax.Array, held_out: jax.Array | None, sample_s
     if sample_steps:
         chain_key = draws.split(_epoch_key(state.key, state.epoch), 3)[2]
         state = replace(state, chains=advance(rbm, state.chains, chain_key, sample_steps))
-    train = standardised(state.units, train)
+    train = state.units.standardised(train)
     monitors: Monitors = {"epoch": state.epoch, **seen_scores(rbm, train, state.chains)}
     if held_out is not None:
-        monitors |= unseen_scores(rbm, train, standardised(state.units, held_out))
+        monitors |= unseen_scores(rbm, train, state.units.standardised(held_out))
         score = monitors["held_out_score"]
         better = score < state.best_score
         state = replace(
@@ -205,7 +273,12 @@ _monitor = jax.jit(monitor, static_argnames="sample_steps")
 
 
 def epoch(
-    state: State, data: jax.Array, config: CD, *, held_out: jax.Array | None = None, weights: jax.Array | None = None
+    state: State,
+    data: Float[Array, "N V"],
+    config: CD,
+    *,
+    held_out: Float[Array, "M V"] | None = None,
+    weights: Float[Array, " N"] | None = None,
 ) -> tuple[State, Monitors]:
     """One epoch and its monitors; with several devices or processes, each takes its rows of every minibatch."""
     weights = jnp.ones(data.shape[0]) if weights is None else weights
@@ -229,7 +302,8 @@ def _learn_everywhere(state: State, data: jax.Array, weights: jax.Array, config:
 @partial(jax.jit, static_argnames=("plan", "mesh"))
 def _learn_shared(state: State, data: jax.Array, weights: jax.Array, rates: Rates, plan: Plan, mesh: Mesh) -> State:
     alike = PartitionSpec()
-    specs = replace(jax.tree.map(lambda _: alike, state), chains=PartitionSpec("rows") if plan.persistent else alike)
+    chains = PartitionSpec("rows") if plan.persistent else alike
+    specs = jax.tree_util.tree_map_with_path(lambda path, _: chains if path[0].name == "chains" else alike, state)
     run = jax.shard_map(
         partial(learn, plan=plan, axis_name="rows"),
         mesh=mesh,
@@ -240,7 +314,9 @@ def _learn_shared(state: State, data: jax.Array, weights: jax.Array, rates: Rate
     return run(state, data, weights, rates)
 
 
-def look(state: State, data: jax.Array, config: CD, held_out: jax.Array | None = None) -> tuple[State, Monitors]:
+def look(
+    state: State, data: Float[Array, "N V"], config: CD, held_out: Float[Array, "M V"] | None = None
+) -> tuple[State, Monitors]:
     """The monitors, on as many training samples as there are held-out ones, evenly spread."""
     count = min(data.shape[0], config.batch_size if held_out is None else held_out.shape[0])
     train = data[np.arange(count) * data.shape[0] // count]
@@ -249,12 +325,13 @@ def look(state: State, data: jax.Array, config: CD, held_out: jax.Array | None =
 
 def parameters(state: State, *, best: bool = False) -> Any:
     """The RBM of a state, in the units of the data it learns from."""
-    return out_of_units(_flip(state.best if best else state.params), state.units)
+    return _flip(state.best if best else state.params).out_of_units(state.units)
 
 
-def samples(state: State) -> jax.Array:
-    """What the chains show: E(v | h) of each, (chains, V), in the units of the data."""
-    return state.units.mean[None] + state.units.spread[None] * visible_mean(_flip(state.params), state.chains)
+def samples(state: State) -> Float[Array, "chains V"]:
+    """What the chains show: E(v | h) of each, in the units of the data."""
+    shown = jax.vmap(_flip(state.params).mean_visible)(state.chains)
+    return state.units.mean[None] + state.units.spread[None] * shown
 
 
 def finished(state: State, config: CD) -> bool:
@@ -266,14 +343,14 @@ def finished(state: State, config: CD) -> bool:
 
 
 def fit(
-    rbm: RBM,
-    data: Any,
+    rbm: R,
+    data: ArrayLike,
     config: CD | None = None,
-    key: jax.Array | None = None,
+    key: Key[Array, ""] | None = None,
     *,
-    held_out: Any = None,
-    weights: Any = None,
-) -> tuple[RBM, list[dict[str, float]]]:
+    held_out: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+) -> tuple[R, list[dict[str, float]]]:
     """Learn from data (N, V), and return the RBM and the monitors before the first and after each epoch.
 
     Data are real for a GRBM, and bits or probabilities for a binary RBM. `weights` (N,) say how much each sample
@@ -304,22 +381,23 @@ def read(monitors: Monitors) -> dict[str, float]:
     return {name: value.item() for name, value in values.items()}
 
 
-def _check(rbm: GRBM | BinaryRBM, data: Any, held_out: Any, weights: Any, config: CD) -> tuple[Any, Any, Any]:
+def _check(
+    rbm: RBM, data: ArrayLike, held_out: ArrayLike | None, weights: ArrayLike | None, config: CD
+) -> tuple[jax.Array, jax.Array | None, jax.Array]:
     rbm.validate("rbm")
-    data = _check_samples("data", data, rbm, least=2)
+    rows = _check_samples("data", data, rbm, least=2)
     if config.patience is not None and held_out is None:
         raise ValueError("held_out: expected samples, as CD.patience asks to stop by their score, got None")
-    if held_out is not None:
-        held_out = _check_samples("held_out", held_out, rbm, least=1)
-    weights = np.ones(len(data), np.float32) if weights is None else np.asarray(weights, np.float32)
-    if weights.shape != (len(data),):
-        raise ValueError(f"weights: expected shape ({len(data)},), one for each sample, got {weights.shape}")
-    if not (np.all(np.isfinite(weights)) and np.all(weights >= 0) and weights.sum() > 0):
+    unseen = None if held_out is None else jnp.asarray(_check_samples("held_out", held_out, rbm, least=1))
+    shares = np.ones(len(rows), np.float32) if weights is None else np.asarray(weights, np.float32)
+    if shares.shape != (len(rows),):
+        raise ValueError(f"weights: expected shape ({len(rows)},), one for each sample, got {shares.shape}")
+    if not (np.all(np.isfinite(shares)) and np.all(shares >= 0) and shares.sum() > 0):
         raise ValueError("weights: expected finite numbers, none negative and not all zero")
-    return jnp.asarray(data), None if held_out is None else jnp.asarray(held_out), jnp.asarray(weights)
+    return jnp.asarray(rows), unseen, jnp.asarray(shares)
 
 
-def _check_samples(name: str, value: Any, rbm: GRBM | BinaryRBM, least: int) -> np.ndarray:
+def _check_samples(name: str, value: ArrayLike, rbm: RBM, least: int) -> np.ndarray:
     array = np.asarray(value, np.float32)
     if array.ndim != 2 or array.shape[1] != rbm.size:
         raise ValueError(f"{name}: expected shape (samples, {rbm.size}), got {array.shape}")
@@ -327,8 +405,5 @@ def _check_samples(name: str, value: Any, rbm: GRBM | BinaryRBM, least: int) -> 
         raise ValueError(f"{name}: expected at least {least} samples, got {len(array)}")
     if not np.all(np.isfinite(array)):
         raise ValueError(f"{name}: expected finite numbers, got {np.sum(~np.isfinite(array))} that are not")
-    if isinstance(rbm, BinaryRBM) and (array.min() < 0 or array.max() > 1):
-        raise ValueError(
-            f"{name}: expected bits or probabilities for a binary RBM, got {array.min():g} to {array.max():g}"
-        )
+    rbm.check_visible(name, array)
     return array

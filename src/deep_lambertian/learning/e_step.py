@@ -1,7 +1,7 @@
-"""Algorithm 1 as two functions: the E-step, which samples surfaces and lights given the images, and the M-step.
+"""The E-step of Algorithm 1 (step 3): surfaces and lights are sampled given the images.
 
-The E-step returns sums over objects; the M-step makes parameters of them. Lights are not given: a start common to all
-objects and the learned priors fix what images alone leave open (`surfaces.dome`).
+It returns sums over objects, of which `m_step` makes parameters. Lights are not given: a start common to all objects
+and the learned priors fix what images alone leave open (`augmentation.dome`).
 """
 
 from dataclasses import dataclass, replace
@@ -11,17 +11,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
 
 from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.inference.shadows import shadow_weights
-from deep_lambertian.learning.augmentation import Shape, augment, dome
-from deep_lambertian.learning.config import Config
-from deep_lambertian.learning.prior import learn_prior
-from deep_lambertian.learning.seeds import seed_of
+from deep_lambertian.learning.augmentation import Shape, dome
+from deep_lambertian.learning.config import Config, seed_of
 from deep_lambertian.surface import Surface, on_sphere, render
 
+Numbers = jax.Array | np.ndarray
 Chains = dict[str, Any]  # where each object's chain stands: albedo (S, V), normals (S, 3, V), lights (S, P, 3), steps
 
 
@@ -33,11 +33,11 @@ class Stats:
     `squares` Σ w (v − a n·ℓ)² and `weight` Σ w of each pixel (V,); of the lights their number, sum and outer products.
     """
 
-    squares: Any
-    weight: Any
-    lights: Any
-    light_sum: Any
-    light_outer: Any
+    squares: Float[Numbers, " V"]
+    weight: Float[Numbers, " V"]
+    lights: Float[Numbers, ""]
+    light_sum: Float[Numbers, "3"]
+    light_outer: Float[Numbers, "3 3"]
 
 
 @dataclass(frozen=True)
@@ -50,17 +50,6 @@ class Expected:
     samples: np.ndarray
     stats: Stats
     monitors: dict[str, float]
-
-
-def start_params(prior: Any, config: Config, pixels: int) -> Params:
-    """The parameters before the first E-step."""
-    return Params(
-        prior=prior,
-        noise_var=jnp.full(pixels, config.noise_start, jnp.float32),
-        light_mean=jnp.asarray(config.light_start, jnp.float32),
-        light_precision=config.light_precision * jnp.eye(3),
-        norm_stiffness=jnp.float32(config.norm_stiffness),
-    )
 
 
 def start_chains(params: Params, config: Config, objects: int, shape: Shape, lights: np.ndarray | None) -> Chains:
@@ -92,7 +81,9 @@ def e_step(
     )
     kept = {name: jnp.asarray(value[:, 0]) for name, value in found.kept.items()}
     state = jax.tree.map(lambda x: x[:, 0], found.state)
-    mean = Surface(found.mean["albedo"][:, 0], np.asarray(jax.vmap(on_sphere)(found.mean["directions"][:, 0])))
+    mean = Surface(
+        found.mean["albedo"][:, 0], np.asarray(jax.vmap(on_sphere)(jnp.asarray(found.mean["directions"][:, 0])))
+    )
     observed, present, samples = jax.tree.map(lambda x: x[:train], (data, jnp.asarray(there, jnp.float32), kept))
     return Expected(
         chains={
@@ -114,11 +105,11 @@ def e_step(
 
 
 @partial(jax.jit, static_argnames="sampler")
-def sums(data: Observation, there: jax.Array, kept: dict[str, jax.Array], sampler: Sampler) -> Stats:
+def sums(data: Observation, there: Float[Array, "S P"], kept: dict[str, jax.Array], sampler: Sampler) -> Stats:
     """The sums over objects (S, ...) and their kept samples (S, K, ...)."""
 
     def one(data: Observation, there: jax.Array, kept: dict[str, jax.Array]) -> Stats:
-        def sample(albedo: jax.Array, normals: jax.Array, lights: jax.Array) -> Stats:
+        def sample(albedo: Float[Array, " V"], normals: Float[Array, "3 V"], lights: Float[Array, "P 3"]) -> Stats:
             predicted, weights = render(Surface(albedo, normals), lights), data.weights
             if sampler.shadow is not None:  # the noise of the pixels that the sampler believed
                 weights = shadow_weights(sampler.shadow, data, predicted)
@@ -137,37 +128,3 @@ def sums(data: Observation, there: jax.Array, kept: dict[str, jax.Array], sample
 
 def _total(stats: Stats) -> Stats:
     return jax.tree.map(lambda x: jnp.sum(x, axis=0), stats)
-
-
-def m_step(params: Params, stats: Stats, config: Config) -> Params:
-    """Step 6: maximum likelihood for σ_v², μ_ℓ and Λ, kept proper by their floors.
-
-    A pixel that no image shows keeps the average noise of the others.
-    """
-    squares, weight = np.asarray(stats.squares, np.float64), np.asarray(stats.weight, np.float64)
-    usual = squares.sum() / max(weight.sum(), 1e-9)
-    noise = np.where(weight > 1e-6, squares / np.maximum(weight, 1e-6), usual)
-    mean = np.asarray(stats.light_sum, np.float64) / stats.lights
-    covariance = np.asarray(stats.light_outer, np.float64) / stats.lights - np.outer(mean, mean)
-    values, vectors = np.linalg.eigh(covariance)
-    precision = (vectors / np.maximum(values, config.light_floor)) @ vectors.T
-    return replace(
-        params,
-        noise_var=jnp.asarray(np.maximum(noise, config.noise_floor), jnp.float32),
-        light_mean=jnp.asarray(mean, jnp.float32),
-        light_precision=jnp.asarray((precision + precision.T) / 2, jnp.float32),
-    )
-
-
-def prior_step(
-    params: Params, mean: np.ndarray, samples: np.ndarray, config: Config, shape: Shape, iteration: int, train: int
-) -> tuple[Params, dict[str, float]]:
-    """Steps 4 and 5 on the first `train` objects, the others being what contrastive divergence holds out."""
-    rows = mean if config.rows == "mean" else samples.reshape(-1, samples.shape[-1])
-    each = len(rows) // len(mean)
-    seen, unseen = rows[: train * each], rows[train * each :]
-    seed = seed_of(config.seed, "augment", iteration)
-    seen = augment(seen, shape, config.copies, config.shift, config.mirror, seed)
-    held_out = unseen if len(unseen) else None
-    prior, monitors = learn_prior(params.prior, seen, config, shape, iteration, held_out)
-    return replace(params, prior=prior), monitors

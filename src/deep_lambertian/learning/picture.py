@@ -1,4 +1,4 @@
-"""A picture of how far a training has come: a few objects as the model sees them, and what it dreams of."""
+"""A picture of how far a training has come: a few objects as the model sees them, and samples of its prior."""
 
 import numpy as np
 from PIL import Image

@@ -356,7 +356,9 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, monkeypatch):
 
 def test_a_run_is_resumed_only_with_its_own_data_and_settings(tmp_path):
     interrupted(small(), tmp_path, 1)
-    with pytest.raises(ValueError, match=r"another run: data was \"8 objects of up to 4 images, 12×12 .* now \"9 objects"):
+    with pytest.raises(
+        ValueError, match=r"another run: data was \"8 objects of up to 4 images, 12×12 .* now \"9 objects"
+    ):
         dl.train(faces(9), small(), out=tmp_path)
     with pytest.raises(ValueError, match=r"another run: settings.noise_floor was 0.0005, now 0.01; go on with"):
         dl.train(faces(), small().override(noise_floor=0.01), out=tmp_path)
@@ -366,7 +368,9 @@ def test_a_run_is_resumed_only_with_its_own_data_and_settings(tmp_path):
 def test_of_many_changed_settings_a_few_are_listed(tmp_path):
     TrainingRun(tmp_path, small(), faces()).save({}, {"phase": "em"})
     other = small().override(keep=1, copies=1, shift=0, mirror=False, held_out=0, refit=False, **{"cd.epochs": 3})
-    with pytest.raises(ValueError, match=r"settings.keep was 5, now 1; .*; settings.held_out was 2, now 0 and 2 more; go"):
+    with pytest.raises(
+        ValueError, match=r"settings.keep was 5, now 1; .*; settings.held_out was 2, now 0 and 2 more; go"
+    ):
         TrainingRun(tmp_path, other, faces())
 
 

@@ -101,9 +101,9 @@ def test_a_peer_that_dies_ends_the_run_everywhere_and_one_process_goes_on(tmp_pa
 
 def infer(where: Path, out: str, iterations: int, *more: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "deep_lambertian.cli", "infer", str(where / "model"), str(where / "objects")]
-    told = ["--out", str(where / out), "--batch", "4", "--iterations", str(iterations), "--linear", *more]
+    arguments = ["--out", str(where / out), "--batch", "4", "--iterations", str(iterations), "--linear", *more]
     with (where / f"{out}{more[-1] if more else ''}.log").open("w") as file:
-        return subprocess.Popen([*command, *told], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=file)
+        return subprocess.Popen([*command, *arguments], env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=file)
 
 
 def infer_two(where: Path, out: str, iterations: int) -> list[subprocess.Popen]:
@@ -157,7 +157,7 @@ def test_a_peer_that_dies_ends_inference_and_one_process_does_the_rest(tmp_path,
     assert len((out / "summary.csv").read_text().splitlines()) == 1 + 48
 
 
-def test_what_fails_is_told_once_where_there_is_one_process():
+def test_what_fails_is_raised_once_where_there_is_one_process():
     def fail():
         raise ValueError("no")
 

@@ -46,7 +46,7 @@ class TrainingRun:
         return self.folder.path / name if self.folder is not None and self.folder.writes else None
 
     def latest(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """The newest checkpoint, if there is one; the log ends where it was written: what came after will come again."""
+        """The newest checkpoint, if there is one. The log ends there: what came after will come again."""
         found = None if self.folder is None else self.folder.latest_checkpoint()
         if found is not None:
             self.history = found[1]["history"]

@@ -103,7 +103,9 @@ def train(
 # ---- Step 1: the albedo prior, from faces
 
 
-def _pretrain(rows: np.ndarray, config: Config, run: TrainingRun, found: Any, record: Callable[[Monitors], None]) -> DBN:
+def _pretrain(
+    rows: np.ndarray, config: Config, run: TrainingRun, found: Any, record: Callable[[Monitors], None]
+) -> DBN:
     """Learn the albedo net from unlabelled faces, with a checkpoint after every epoch."""
     order = np.random.default_rng(seed_of(config.seed, "faces")).permutation(len(rows))
     held_out = max(1, min(len(rows) // 10, 1000))
@@ -112,7 +114,7 @@ def _pretrain(rows: np.ndarray, config: Config, run: TrainingRun, found: Any, re
 
     def after_epoch(stage: pretraining.Stage, monitors: dict[str, float]) -> None:
         record({"phase": "pretrain", **monitors})
-        arrays = flatten(stage.state)
+        arrays = {f"cd.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(stage.state))}
         layers = [describe(layer, f"layer{depth}", arrays) for depth, layer in enumerate(stage.done)]
         run.save(arrays, {"phase": "pretrain", "layers": layers})
 
@@ -124,7 +126,9 @@ def _pretrain(rows: np.ndarray, config: Config, run: TrainingRun, found: Any, re
         for layer in done:
             below = pretraining.go_up(layer, below)
         template = pretraining.start_layer(below, config.pretrain, seed, len(done), 0, config.albedo_hidden[len(done)])
-        resume = pretraining.Stage(tuple(done), fill(template, arrays))
+        leaves, structure = jax.tree.flatten(template)
+        state = structure.unflatten([jnp.asarray(arrays[f"cd.{i}"]) for i in range(len(leaves))])
+        resume = pretraining.Stage(tuple(done), state)
     layers, _ = pretraining.learn_net(
         seen,
         config.pretrain,
@@ -278,19 +282,6 @@ def finish(point: Point, task: Task, config: Config, run: TrainingRun) -> DLN:
 
 
 # ---- Files
-
-
-def flatten(tree: Any) -> dict[str, np.ndarray]:
-    """The arrays of a tree, named by their place in it."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
-
-
-def fill(template: Any, arrays: dict[str, np.ndarray]) -> Any:
-    """The opposite of `flatten`, for a tree of the same structure as `template`."""
-    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
-    found = [jnp.asarray(arrays[jax.tree_util.keystr(path)]) for path, _ in leaves]
-    return jax.tree_util.tree_unflatten(structure, found)
 
 
 def _arrays(point: Point) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -28,7 +28,7 @@ class PeerLostError(OSError):
 
 
 def initialise(coordinator: str | None = None, processes: int | None = None, process_id: int | None = None) -> None:
-    """Join the other processes of the run; where nothing is given, and no scheduler has started several, there are none.
+    """Join the other processes of the run; there are none where nothing is given and no scheduler has started any.
 
     Must come before anything is computed. `coordinator` is HOST:PORT of process 0.
     """

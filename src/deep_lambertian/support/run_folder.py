@@ -71,7 +71,8 @@ class RunFolder:
         """Refuse a folder that holds results of something else."""
         do = "choose another folder, or discard its results with --restart"
         if not self._place.is_file():
-            raise ValueError(f"{self.path}: holds results, but no {self._place.name} that says how they came about; {do}")
+            unknown = f"no {self._place.name} that says how they came about"
+            raise ValueError(f"{self.path}: holds results, but {unknown}; {do}")
         try:
             found = json.loads(self._place.read_text())
             differing = differences(found, description)

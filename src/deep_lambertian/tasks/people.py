@@ -1,7 +1,5 @@
 """Whose photo is this? People are known by a photo or more each, under any light; others are aligned and named."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -14,7 +12,7 @@ from deep_lambertian.data.images import decode, is_image_name
 from deep_lambertian.data.sources import Source, open_source
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.placing import prepare_photos
-from deep_lambertian.support.files import atomic_write
+from deep_lambertian.support.files import write_csv
 from deep_lambertian.support.progress import track
 from deep_lambertian.tasks.recognition import cone_distances, subspace_distances
 
@@ -93,14 +91,14 @@ def learn_people(
     return Gallery(model, names, np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]), problems)
 
 
-def recognise_photos(
+def recognize_photos(
     gallery: Gallery, path: str | Path, *, rule: Rule = "shadow", align: bool = True, srgb: bool = True
 ) -> list[Answer]:
     """Who is on each photo of a folder or archive."""
     found = []
     with open_source(path) as source:
         files = sorted((file for files in _people(source).values() for file in files), key=natural)
-        for name in track(files, "recognising"):
+        for name in track(files, "recognizing"):
             truth = name.rpartition("/")[0]
             crop = _crop(gallery.model, source, name, align, srgb)
             if isinstance(crop, str):
@@ -114,7 +112,7 @@ def recognise_photos(
     return found
 
 
-def score(answers: Sequence[Answer], names: Sequence[str]) -> dict[str, Any]:
+def count_errors(answers: Sequence[Answer], names: Sequence[str]) -> dict[str, Any]:
     """How many photos were read and, where the truth is known, how many named rightly."""
     judged = [each for each in answers if each.truth in names and not each.problem]
     wrong = sum(each.label != each.truth for each in judged)
@@ -126,14 +124,9 @@ def score(answers: Sequence[Answer], names: Sequence[str]) -> dict[str, Any]:
 
 def write_answers(path: str | Path, answers: Sequence[Answer]) -> None:
     """The answers as CSV."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    for each in answers:
-        values = [getattr(each, column) for column in COLUMNS]
-        table.writerow(["" if v != v else f"{v:.6g}" if isinstance(v, float) else v for v in values])
-    with atomic_write(path) as file:
-        file.write(text.getvalue().encode())
+    rows = ([getattr(each, column) for column in COLUMNS] for each in answers)
+    shown = (["" if v != v else f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
+    write_csv(path, [COLUMNS, *shown])
 
 
 def _people(source: Source) -> dict[str, list[str]]:

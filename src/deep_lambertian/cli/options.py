@@ -3,7 +3,6 @@
 import argparse
 import json
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,6 +38,8 @@ def numbers(text: str, count: int, option: str, form: str) -> list[float]:
 
 def check_writable(path: Path) -> None:
     """Refuse, before the work, a place where no folder for results can be made, or nothing be written into it."""
+    import tempfile  # 20 ms, which no command's help should cost
+
     if path.exists() and not path.is_dir():
         raise NotADirectoryError(f"{path}: expected a folder for the results, found a file of that name")
     there = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())

@@ -12,6 +12,7 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,25 +48,22 @@ class RunFolder:
         results: Iterable[Path] = (),
     ) -> None:
         self.path, self._place = Path(path), Path(path) / f"{kind}.json"
-        self._others, self._stages, self._checkpoints = results, self.path / "stages", self.path / "checkpoints"
+        self._stages, self._checkpoints = self.path / "stages", self.path / "checkpoints"
         self.writes = distributed.is_first()
         description = json.loads(json.dumps(description))
         _check_agreement(distributed.collect(description))
-        distributed.together(lambda: self._open(description, restart) if self.writes else None)
+        distributed.together(lambda: self._open(description, restart, results) if self.writes else None)
 
-    def _open(self, description: dict[str, Any], restart: bool) -> None:
+    def _open(self, description: dict[str, Any], restart: bool, results: Iterable[Path]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
+        stages = list(self._stages.iterdir()) if self._stages.is_dir() else []
+        there = (path for path in chain(self.checkpoints(), stages, results) if path.exists())
         if restart:
-            for path in self._results():
-                path.unlink(missing_ok=True)
-        elif any(path.exists() for path in self._results()):
+            for path in there:
+                path.unlink()
+        elif any(there):
             self._check(description)
         write_json(self._place, description)
-
-    def _results(self) -> Iterable[Path]:
-        yield from self.checkpoints()
-        yield from self._stages.iterdir() if self._stages.is_dir() else ()
-        yield from self._others
 
     def _check(self, description: dict[str, Any]) -> None:
         """Refuse a folder that holds results of something else."""

@@ -7,6 +7,7 @@ batches are filled up to few sizes, because every size is compiled anew, which t
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -33,20 +34,20 @@ LEAST = 1e-6  # of an image's energy: a camera of 8 bits tells no smaller distan
 ROWS = 512  # images whose distances are found at a time
 
 
+@dataclass(repr=False, eq=False)
 class ImageEstimator(BaseEstimator):
-    """What both estimators share: a row of X is an image, and inference by `model` has these settings."""
+    """What both estimators share: a row of X is an image, and inference by `model` has these settings.
 
-    model: DLN | str | Path
-    shape: str | tuple[int, int]
-    iterations: int | None
-    chains: int | None
-    batch: int
-    seed: int
+    Dataclasses keep parameters as they are given, with the explicit signature that scikit-learn reads them from.
+    """
 
-    def _set(self, **parameters: Any) -> None:
-        """Keep the parameters as they are given, as scikit-learn asks for."""
-        for name, value in parameters.items():
-            setattr(self, name, value)
+    model: DLN | str | Path = "yaleb24"
+    _: KW_ONLY
+    shape: str | tuple[int, int] = "auto"
+    iterations: int | None = None
+    chains: int | None = None
+    batch: int = 32
+    seed: int = 0
 
     def _prepare(self, X: np.ndarray) -> DLN:
         """Find the model and the shape of the images, and refuse settings that inference would refuse later."""
@@ -87,6 +88,7 @@ class ImageEstimator(BaseEstimator):
             start += len(batch)
 
 
+@dataclass(repr=False, eq=False)
 class IlluminationInvariantFeatures(TransformerMixin, ImageEstimator):
     """Images to what is left of them when the light is taken away: one object is inferred from each row of X.
 
@@ -100,18 +102,7 @@ class IlluminationInvariantFeatures(TransformerMixin, ImageEstimator):
     its features do not depend on the rows beside it.
     """
 
-    def __init__(
-        self,
-        model: DLN | str | Path = "yaleb24",
-        output: str = "albedo",
-        shape: str | tuple[int, int] = "auto",
-        iterations: int | None = None,
-        chains: int | None = None,
-        batch: int = 32,
-        seed: int = 0,
-    ) -> None:
-        self.output = output
-        self._set(model=model, shape=shape, iterations=iterations, chains=chains, batch=batch, seed=seed)
+    output: str = "albedo"
 
     def fit(self, X: Any, y: Any = None) -> "IlluminationInvariantFeatures":
         """Read the model and check the settings."""
@@ -144,6 +135,7 @@ class IlluminationInvariantFeatures(TransformerMixin, ImageEstimator):
         return tags
 
 
+@dataclass(repr=False, eq=False)
 class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
     r"""Recognition from one image of each object, or a few, under whatever light (Sec. 4.3 of the paper).
 
@@ -158,18 +150,7 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
     After `fit`, `scaled_normals_` (classes, V, 3) are the surfaces and `classes_` their labels.
     """
 
-    def __init__(
-        self,
-        model: DLN | str | Path = "yaleb24",
-        rule: str = "shadow",
-        shape: str | tuple[int, int] = "auto",
-        iterations: int | None = None,
-        chains: int | None = None,
-        batch: int = 32,
-        seed: int = 0,
-    ) -> None:
-        self.rule = rule
-        self._set(model=model, shape=shape, iterations=iterations, chains=chains, batch=batch, seed=seed)
+    rule: str = "shadow"
 
     def fit(self, X: Any, y: Any) -> "LambertianSubspaceClassifier":
         """Infer one surface for each class."""

@@ -140,10 +140,10 @@ def test_the_true_surfaces_are_recognized_without_error(database, faces):
     test = RecognitionTest.of(load_yaleb(database, SIZE))
     choices = test.choices()
     truth = (faces.albedo[..., None] * faces.normals).reshape(len(SUBJECTS), -1, 3)
-    surfaces = {key: truth[key[0]] for key in test.shown(choices)}
+    surfaces = {key: {"scaled": truth[key[0]]} for key in test.shown(choices)}
     methods = one_shot.surface_methods("dln", test, surfaces, np.full(SIZE**2, 0.01))
     assert one_shot.recognition_errors(methods["dln_shadow"], test, choices)["1"]["error"] == 0
-    confused = {(person, images): truth[(person + 1) % len(SUBJECTS)] for person, images in surfaces}
+    confused = {(person, images): {"scaled": truth[(person + 1) % len(SUBJECTS)]} for person, images in surfaces}
     methods = one_shot.surface_methods("dln", test, confused)
     assert one_shot.recognition_errors(methods["dln"], test, choices[:1])["1"]["error"] > 60
 

@@ -3,7 +3,7 @@
 Which images of each test subject are shown is chosen once: the same choices for every method.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from deep_lambertian.tasks.recognition import cone_distances, nearest, subspace_
 
 GALLERY, PROBES = 1, (2, 3, 4)  # subsets: images to learn a person from, and images to recognize
 Key = tuple[int, tuple[int, ...]]  # a person, and which of its gallery images
+Surfaces = dict[Key, dict[str, np.ndarray]]  # what they give: scaled and unit normals (V, 3) and albedo (V,)
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,6 @@ class RecognitionTest:
 # ---- Methods, and their errors
 
 Method = Callable[[Choice], np.ndarray]  # distances (N, G) of the probes to the people of a choice
-Surfaces = Mapping[Key, np.ndarray]  # scaled normals (V, 3) of (person, images)
 
 
 def baseline_methods(test: RecognitionTest) -> dict[str, Method]:
@@ -129,7 +129,7 @@ def surface_methods(
 
     def bases(choice: Choice) -> np.ndarray:
         chosen = (tuple(sorted({int(j) for j in row})) for row in choice.images)
-        return np.stack([surfaces[person, images] for person, images in enumerate(chosen)])
+        return np.stack([surfaces[person, images]["scaled"] for person, images in enumerate(chosen)])
 
     methods: dict[str, Method] = {name: lambda choice: subspace_distances(bases(choice), test.probes)}
     if noise_var is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from deep_lambertian.data import Dataset
-from deep_lambertian.experiments.one_shot import Key, RecognitionTest
+from deep_lambertian.experiments.one_shot import Key, RecognitionTest, Surfaces
 from deep_lambertian.inference.sampler import CHAINS
 from deep_lambertian.learning.augmentation import angles
 from deep_lambertian.model import DLN
@@ -52,8 +52,8 @@ def infer_kept(
 
 def infer_sets(
     model: DLN, test: RecognitionTest, sets: list[Key], folder: RunFolder, name: str, **settings: Any
-) -> dict[Key, dict[str, np.ndarray]]:
-    """Scaled normals, unit normals (V, 3) and albedo (V,) for every set of images.
+) -> Surfaces:
+    """What every set of images gives.
 
     The more images, the less there is to average over: unless given, the preset's chains are shared by the images of a
     set. Sets with as many chains share a shape, so that few shapes are compiled.
@@ -76,7 +76,7 @@ def share(model: DLN, key: Key) -> int:
     return math.ceil(CHAINS[model.preset] / len(key[1]))
 
 
-def mean_shape_sets(normals: np.ndarray, test: RecognitionTest, sets: list[Key]) -> dict[Key, dict[str, np.ndarray]]:
+def mean_shape_sets(normals: np.ndarray, test: RecognitionTest, sets: list[Key]) -> Surfaces:
     """The same by the average normals (H, W, 3) of other people."""
     flat, found = normals.reshape(-1, 3), {}
     for person, chosen in sets:
@@ -98,7 +98,7 @@ def common_map(model: DLN, train: Dataset, references: np.ndarray, seed: int) ->
 
 
 def judge(
-    surfaces: dict[Key, dict[str, np.ndarray]],
+    surfaces: Surfaces,
     test: RecognitionTest,
     references: np.ndarray,
     counts: tuple[int, ...],
@@ -127,8 +127,3 @@ def judge(
         found["albedo_correlation"][str(count)] = float(np.mean(albedo))
         found["relighting_rmse"][str(count)] = float(np.mean(errors))
     return found
-
-
-def by_key(surfaces: dict[Key, dict[str, np.ndarray]]) -> dict[Key, np.ndarray]:
-    """Scaled normals alone, as recognition takes them."""
-    return {key: value["scaled"] for key, value in surfaces.items()}

@@ -14,8 +14,8 @@ import numpy as np
 from deep_lambertian.data import Dataset, load_faces, load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS
 from deep_lambertian.experiments import one_shot
-from deep_lambertian.experiments.one_shot import Choice, RecognitionTest
-from deep_lambertian.experiments.surfaces import by_key, common_map, infer_sets, judge, mean_shape_sets
+from deep_lambertian.experiments.one_shot import Choice, RecognitionTest, Surfaces
+from deep_lambertian.experiments.surfaces import common_map, infer_sets, judge, mean_shape_sets
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.train import train
@@ -64,7 +64,7 @@ class Variant:
 
     name: str
     model: DLN
-    surfaces: dict[Any, dict[str, np.ndarray]]
+    surfaces: Surfaces
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class YalebFindings:
     references: np.ndarray  # of the test subjects
     train_references: np.ndarray
     variants: list[Variant]
-    mean_normals: np.ndarray
+    mean_shape: Surfaces  # by the average normals of the training subjects
     results: dict[str, Any]
 
 
@@ -150,7 +150,7 @@ def reproduce(
         "quick": options.quick,
         "seed": options.seed,
     }
-    average = mean_normals(train_references)
+    average = mean_shape_sets(mean_normals(train_references), test, sets)
     found = YalebFindings(
         options, learners, held_out, test, choices, references, train_references, variants, average, results
     )
@@ -226,8 +226,7 @@ def _judge(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
             return figures | {"common_map": mapped.tolist()}
 
         tables[variant.name] = folder.figures(f"judged-{variant.name}", make)
-    average = mean_shape_sets(found.mean_normals, found.test, found.test.shown(found.choices))
-    tables["mean_shape"] = judge(average, found.test, found.references, COUNTS)
+    tables["mean_shape"] = judge(found.mean_shape, found.test, found.references, COUNTS)
     return {
         what: {name: table[what] for name, table in tables.items()}
         for what in ("normals_deg", "albedo_correlation", "relighting_rmse")
@@ -237,12 +236,11 @@ def _judge(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
 def _recognize(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
     """The errors of all methods."""
     test, methods = found.test, one_shot.baseline_methods(found.test)
-    average = mean_shape_sets(found.mean_normals, test, test.shown(found.choices))
-    methods |= one_shot.surface_methods("mean_shape", test, by_key(average))
+    methods |= one_shot.surface_methods("mean_shape", test, found.mean_shape)
     methods["dbn_svm"] = _dbn_svm(found)
     for variant in found.variants:
         noise = np.asarray(variant.model.params.noise_var)
-        methods |= one_shot.surface_methods(variant.name, test, by_key(variant.surfaces), noise)
+        methods |= one_shot.surface_methods(variant.name, test, variant.surfaces, noise)
     errors = {}
     for name, method in methods.items():
         say(f"recognition: {name}")

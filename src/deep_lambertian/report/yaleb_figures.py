@@ -147,7 +147,7 @@ def _people(found: YalebFindings, variant: Variant, path: Path) -> Section:
         relit = one.relight(lights)
         row += [(f"relit {i + 1}", grey(image, float(max(image.max(), 0.1)))) for i, image in enumerate(relit)]
         rows.append(row)
-    save_png(path, sheet(rows, tile=96))
+    save_png(path, sheet(rows, tile=104))
     return Section(
         "Figure 6: held-out people from one and two images, relit",
         "Degrees are against photometric stereo of the same subject with known lights, as they are and after the one "

@@ -182,7 +182,8 @@ def demo() -> Image.Image:
     """The sheet that `dln demo` writes as faces.png."""
     import tempfile
 
-    from deep_lambertian.experiments.demonstration import demonstrate, picture
+    from deep_lambertian.experiments.demonstration import demonstrate
+    from deep_lambertian.report.demonstration_page import picture
 
     with tempfile.TemporaryDirectory() as folder:
         return picture(demonstrate(Path(folder)))

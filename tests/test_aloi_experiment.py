@@ -15,9 +15,10 @@ from conftest import dome
 from deep_lambertian import DLN, load_model
 from deep_lambertian.data import Dataset, make_solids
 from deep_lambertian.experiments import aloi
-from deep_lambertian.experiments.aloi import Views, config_of, linear_rmse, prediction_errors, reproduce, summary
-from deep_lambertian.experiments.cache import Cache
-from deep_lambertian.report import aloi as aloi_figures
+from deep_lambertian.experiments.aloi import Views, config_of, prediction_errors, summary
+from deep_lambertian.report import aloi_figures
+from deep_lambertian.support.run_folder import RunFolder
+from deep_lambertian.tasks.relighting import linear_rmse
 
 SIZE, OBJECTS = 12, 12
 
@@ -110,6 +111,12 @@ def test_views_take_turns_and_leave_nothing_out():
 # ---- The run
 
 
+def reproduce(path: str, out: Path, **options: Any) -> tuple[dict[str, Any], Path]:
+    """What the command does."""
+    found = aloi.reproduce(path, out, **options)
+    return found.results, aloi_figures.draw(found, out)
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory):
     """A smoke run on solids, as small as can be: its folder, figures, page and what it said."""
@@ -185,27 +192,27 @@ def test_a_given_model_is_not_trained(run: Any, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_another_experiments_folder_is_refused(run: Any, tmp_path: Path):
-    with pytest.raises(ValueError, match=r"another experiment: seed was 0, now 1; choose another folder"):
+    with pytest.raises(ValueError, match=r"another run: seed was 0, now 1; .* choose another folder"):
         reproduce("solids", run.out, size=SIZE, seed=1, quick=True, say=run.said.append)
-    Cache(tmp_path, {"protocol": "dev", "size": SIZE})
-    with pytest.raises(ValueError, match="another experiment"):
+    RunFolder(tmp_path, "experiment", {"protocol": "dev", "size": SIZE}).figures("training", dict)
+    with pytest.raises(ValueError, match="another run: protocol was"):
         reproduce("solids", tmp_path, size=SIZE, quick=True, say=run.said.append)
     assert not (tmp_path / "training").exists()
 
 
 def test_a_restart_begins_anew(run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """The training too, and none of the old stages is left for another seed."""
-    out, told = tmp_path / "again", []
+    out, restarted = tmp_path / "again", []
     shutil.copytree(run.out, out)
     (out / "stages" / "surfaces-dln-9999.npz").write_bytes(b"old")
 
     def learn(*_: Any, **options: Any) -> DLN:
-        told.append(options["restart"])
+        restarted.append(options["restart"])
         return load_model(out / "training" / "model.safetensors")
 
     monkeypatch.setattr(aloi, "train", learn)
     results, _ = reproduce("solids", out, size=SIZE, seed=1, quick=True, restart=True, say=run.said.append)
-    assert told == [True]
+    assert restarted == [True]
     assert not (out / "stages" / "surfaces-dln-9999.npz").exists()
     assert results["prediction_rmse"]["dln"] != run.results["prediction_rmse"]["dln"]
     assert results["prediction_rmse"]["svd"]["mean"] == run.results["prediction_rmse"]["svd"]["mean"]

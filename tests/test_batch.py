@@ -1,4 +1,4 @@
-"""Inference over a folder of objects: every object's result is its own, what is missing is done, bad ones are told."""
+"""Inference over a folder of objects: every object's result is its own, what is missing is done, bad ones are named."""
 
 import csv
 import json
@@ -15,12 +15,20 @@ from deep_lambertian.cli import main
 from deep_lambertian.data import folder_objects, load_folder
 from deep_lambertian.data.folder import Entry
 from deep_lambertian.inference import chain
+from deep_lambertian.inference.sampler import preset
 from deep_lambertian.photos import batch
-from deep_lambertian.photos.batch import infer_folder
+from deep_lambertian.photos.batch import BatchOptions, BatchResult
 from deep_lambertian.support.png import encode_png16
 
-SHORT = {"iterations": 6, "srgb": False}
 COUNTS = (4, 3, 4, 4, 4)  # three and four images go together: one compiled shape
+
+
+def infer_folder(
+    model: DLN, path: Path, out: Path, iterations: int = 6, seed: int = 0, srgb: bool = False, **options
+) -> BatchResult:
+    """A short chain for each object."""
+    sampler = preset(model.preset).override(iterations=iterations)
+    return batch.infer_folder(model, path, out, sampler, seed=seed, options=BatchOptions(srgb=srgb, **options))
 
 
 def write_object(folder: Path, images: np.ndarray) -> None:
@@ -41,7 +49,7 @@ def objects(tmp_path_factory, small) -> Path:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory, objects, small) -> Path:
     out = tmp_path_factory.mktemp("results") / "out"
-    found = infer_folder(small, objects, out, **SHORT)
+    found = infer_folder(small, objects, out)
     assert (found.done, found.before, found.failed) == (len(COUNTS), 0, {})
     return out
 
@@ -108,7 +116,7 @@ def test_sixteen_bits_are_kept():
 
 
 def test_results_do_not_depend_on_the_batch(results, objects, small, tmp_path):
-    infer_folder(small, objects, tmp_path / "out", batch=2, **SHORT)
+    infer_folder(small, objects, tmp_path / "out", batch=2)
     for name in folder_objects(objects):
         first, second = (Posterior.load(out / name / "posterior.npz") for out in (results, tmp_path / "out"))
         assert_alike(first, second)
@@ -130,9 +138,9 @@ def test_only_what_is_missing_is_done_to_the_same_bytes(copied, results, objects
     lost.unlink()
     (copied / "summary.csv").unlink()
     before = {path: path.stat().st_mtime_ns for path in copied.rglob("*.npz")}
-    told = []
-    found = infer_folder(small, objects, copied, on_object=told.append, **SHORT)
-    assert [(each.name, each.ok) for each in told] == [("thing2", True)]
+    outcomes = []
+    found = infer_folder(small, objects, copied, on_object=lambda *outcome: outcomes.append(outcome))
+    assert outcomes == [("thing2", "")]
     assert (found.done, found.before) == (1, 4)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for path in results.rglob("*.*"):
@@ -143,32 +151,32 @@ def test_only_what_is_missing_is_done_to_the_same_bytes(copied, results, objects
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"iterations": 7}, r"iterations 6 \(not 7\).*--restart"),
-        ({"seed": 1}, r"seed 0 \(not 1\)"),
-        ({"srgb": True}, r"srgb False \(not True\)"),
+        ({"iterations": 7}, r"settings.iterations was 6, now 7; .*--restart"),
+        ({"seed": 1}, "seed was 0, now 1"),
+        ({"srgb": True}, "srgb was false, now true"),
     ],
 )
 def test_other_settings_are_refused(copied, objects, small, changes, message):
     with pytest.raises(ValueError, match=message):
-        infer_folder(small, objects, copied, **SHORT | changes)
+        infer_folder(small, objects, copied, **changes)
 
 
 def test_another_model_and_other_objects_are_refused_until_restart(copied, objects, small, tmp_path):
     other = DLN.build(small.params.prior, (8, 8), noise_var=0.02, light_precision=4.0, preset="quick")
-    with pytest.raises(ValueError, match=r"another model.*--restart"):
-        infer_folder(other, objects, copied, **SHORT)
+    with pytest.raises(ValueError, match=r"another run: model was .*--restart"):
+        infer_folder(other, objects, copied)
     renamed = Path(shutil.copytree(objects, tmp_path / "renamed"))
     (renamed / "thing4").rename(renamed / "thing9")
-    with pytest.raises(ValueError, match="other objects or images"):
-        infer_folder(small, renamed, copied, **SHORT)
-    found = infer_folder(other, renamed, copied, restart=True, **SHORT)
+    with pytest.raises(ValueError, match=r"listing was .*, now "):
+        infer_folder(small, renamed, copied)
+    found = infer_folder(other, renamed, copied, restart=True)
     assert (found.done, found.before) == (5, 0)
     assert not (copied / "thing4" / "posterior.npz").exists()
     (copied / "batch.json").unlink()
     with pytest.raises(ValueError, match=r"no batch\.json"):
-        infer_folder(other, renamed, copied, **SHORT)
+        infer_folder(other, renamed, copied)
     with pytest.raises(ValueError, match="expected a folder outside"):
-        infer_folder(small, objects, objects / "out", **SHORT)
+        infer_folder(small, objects, objects / "out")
 
 
 def test_bad_objects_do_not_stop_the_rest(objects, small, tmp_path, capsys):
@@ -205,7 +213,7 @@ def test_masks_and_known_lights_are_used(objects, small, tmp_path):
     mask = np.zeros((8, 8), np.uint8)
     mask[:, :4] = 255
     Image.fromarray(mask).save(root / "b" / "mask.png")
-    infer_folder(small, root, tmp_path / "out", **SHORT)
+    infer_folder(small, root, tmp_path / "out")
     known, masked = (Posterior.load(tmp_path / "out" / name / "posterior.npz") for name in "ab")
     np.testing.assert_allclose(known.lights, [[0, 0, 1], [0.6, 0, 0.8], [0, 0, 1], [0, 0.6, 0.8]], atol=1e-6)
     assert json.loads((tmp_path / "out" / "a" / "lights.json").read_text())["known"]
@@ -246,9 +254,9 @@ def test_batches_share_few_sizes_that_do_not_depend_on_what_is_missing(monkeypat
 
 
 def test_batches_of_one_size_compile_once(objects, small, tmp_path):
-    infer_folder(small, objects, tmp_path / "out", batch=2, **SHORT)
+    infer_folder(small, objects, tmp_path / "out", batch=2)
     before = chain._advance_all._cache_size()
-    infer_folder(small, objects, tmp_path / "out", batch=2, restart=True, **SHORT)
+    infer_folder(small, objects, tmp_path / "out", batch=2, restart=True)
     (tmp_path / "out" / "thing0" / "posterior.npz").unlink()
-    infer_folder(small, objects, tmp_path / "out", batch=2, **SHORT)
+    infer_folder(small, objects, tmp_path / "out", batch=2)
     assert chain._advance_all._cache_size() == before

@@ -12,12 +12,9 @@ from PIL import Image
 from deep_lambertian import DLN, Gaussian, load_model
 from deep_lambertian.cli import main
 from deep_lambertian.data import load_yaleb
-from deep_lambertian.data.yaleb import light_direction
-from deep_lambertian.experiments import one_shot as recognise
-from deep_lambertian.experiments import yaleb
-from deep_lambertian.experiments.cache import Cache
-from deep_lambertian.experiments.trials import Test as Held  # not a class of tests
-from deep_lambertian.experiments.trials import Trial
+from deep_lambertian.data.yaleb import PROTOCOLS, light_direction
+from deep_lambertian.experiments import one_shot, yaleb
+from deep_lambertian.experiments.one_shot import Choice, RecognitionTest
 from deep_lambertian.learning.augmentation import to_rows
 from deep_lambertian.learning.covariance import CovarianceOptions, principal, to_gaussian
 from deep_lambertian.synthetic.heads import draw_faces
@@ -100,11 +97,11 @@ def test_the_experiment_writes_tables_pictures_and_a_page_and_is_not_run_twice(
         raise AssertionError("inferred again")
 
     monkeypatch.setattr(yaleb, "common_map", again)
-    monkeypatch.setattr(recognise, "score", again)
+    monkeypatch.setattr(one_shot, "recognition_errors", again)
     monkeypatch.setattr("deep_lambertian.model.DLN.infer_many", again)
     assert command(database, model_path, out, "--only", "recognition") == 0
     assert command(database, model_path, out, "--seed", "1") == 1
-    assert "holds the results of another experiment: seed was 0, now 1" in capsys.readouterr().err
+    assert "holds the results of another run: seed was 0, now 1" in capsys.readouterr().err
 
 
 def test_missing_subjects_are_named(database, tmp_path, capsys):
@@ -126,60 +123,43 @@ def test_missing_subsets_are_named(database):
 
 
 def test_choices_are_the_same_for_every_method_and_cover_the_gallery(database):
-    test = Held.of(load_yaleb(database, SIZE))
-    trials = test.trials(choices=10, seed=0)
-    one = [trial for trial in trials if trial.k == 1]
-    assert [set(trial.images[:, 0]) for trial in one] == [{0}, {1}, {2}]
-    assert [trial.k for trial in trials].count(2) == 10
-    assert all(len(set(row)) == trial.k for trial in trials for row in trial.images)
-    again = test.trials(choices=10, seed=0)
-    assert all(np.array_equal(a.images, b.images) for a, b in zip(trials, again, strict=True))
-    shown = test.shown(trials)
+    test = RecognitionTest.of(load_yaleb(database, SIZE))
+    choices = test.choices(each=10, seed=0)
+    one = [choice for choice in choices if choice.k == 1]
+    assert [set(choice.images[:, 0]) for choice in one] == [{0}, {1}, {2}]
+    assert [choice.k for choice in choices].count(2) == 10
+    assert all(len(set(row)) == choice.k for choice in choices for row in choice.images)
+    again = test.choices(each=10, seed=0)
+    assert all(np.array_equal(a.images, b.images) for a, b in zip(choices, again, strict=True))
+    shown = test.shown(choices)
     assert len(set(shown)) == len(shown)
     assert {len(images) for _, images in shown} == {1, 2, 3}
 
 
-def test_the_true_surfaces_are_recognised_without_error(database, faces):
-    test = Held.of(load_yaleb(database, SIZE))
-    trials = test.trials()
+def test_the_true_surfaces_are_recognized_without_error(database, faces):
+    test = RecognitionTest.of(load_yaleb(database, SIZE))
+    choices = test.choices()
     truth = (faces.albedo[..., None] * faces.normals).reshape(len(SUBJECTS), -1, 3)
-    surfaces = {key: truth[key[0]] for key in test.shown(trials)}
-    methods = recognise.surface_methods("dln", test, surfaces, np.full(SIZE**2, 0.01))
-    assert recognise.score(methods["dln_shadow"], test, trials)["1"]["error"] == 0
-    confused = {(person, images): truth[(person + 1) % len(SUBJECTS)] for person, images in surfaces}
-    methods = recognise.surface_methods("dln", test, confused)
-    assert recognise.score(methods["dln"], test, trials[:1])["1"]["error"] > 60
+    surfaces = {key: {"scaled": truth[key[0]]} for key in test.shown(choices)}
+    methods = one_shot.surface_methods("dln", test, surfaces, np.full(SIZE**2, 0.01))
+    assert one_shot.recognition_errors(methods["dln_shadow"], test, choices)["1"]["error"] == 0
+    confused = {(person, images): {"scaled": truth[(person + 1) % len(SUBJECTS)]} for person, images in surfaces}
+    methods = one_shot.surface_methods("dln", test, confused)
+    assert one_shot.recognition_errors(methods["dln"], test, choices[:1])["1"]["error"] > 60
 
 
 def test_a_score_averages_choices_and_says_how_far_they_spread(database):
-    test = Held.of(load_yaleb(database, SIZE))
+    test = RecognitionTest.of(load_yaleb(database, SIZE))
 
-    def method(trial: Trial) -> np.ndarray:  # right about everyone in the first choice, about nobody in the second
+    def method(choice: Choice) -> np.ndarray:  # right about everyone in the first choice, about nobody in the second
         distances = 1.0 - np.eye(len(SUBJECTS))[test.people]
-        return distances if trial.images[0, 0] == 0 else -distances
+        return distances if choice.images[0, 0] == 0 else -distances
 
-    trials = [trial for trial in test.trials() if trial.k == 1][:2]
-    found = recognise.score(method, test, trials)["1"]
+    choices = [choice for choice in test.choices() if choice.k == 1][:2]
+    found = one_shot.recognition_errors(method, test, choices)["1"]
     assert found["error"] == pytest.approx(50)
     assert found["interval"][0] == 0
     assert found["subsets"] == {"2": 50, "3": 50, "4": 50}
-
-
-def test_a_stage_is_made_once(tmp_path):
-    made = []
-
-    def make() -> dict[str, np.ndarray]:
-        made.append(1)
-        return {"x": np.arange(3)}
-
-    for _ in range(2):
-        found = Cache(tmp_path, {"seed": 0}).arrays("stage", make)
-        np.testing.assert_array_equal(found["x"], [0, 1, 2])
-    assert len(made) == 1
-    with pytest.raises(ValueError, match="another experiment: seed was 0, now 1"):
-        Cache(tmp_path, {"seed": 1})
-    Cache(tmp_path, {"seed": 1}, restart=True).arrays("stage", make)
-    assert len(made) == 2
 
 
 def test_configurations_of_a_run_stand_beside_each_other():
@@ -191,8 +171,18 @@ def test_configurations_of_a_run_stand_beside_each_other():
     }
     assert list(yaleb.configs(yaleb.Options(preset="paper"))) == ["dln"]
     with pytest.raises(ValueError, match="parts: expected some of samples"):
-        yaleb.Options(parts=("dreams",))
+        yaleb.Options(parts=("poems",))
 
 
 def test_a_model_of_another_size_is_shown_images_of_its_size(database, model_path):
     assert load_yaleb(database, load_model(model_path).shape).shape == (SIZE, SIZE)
+
+
+def test_protocols_test_people_whom_they_do_not_train_on():
+    everybody = {f"yaleB{i}" for i in range(11, 40) if i != 14}
+    for name, (train, test) in PROTOCOLS.items():
+        assert not set(train) & set(test), name
+        assert len(test) == 10
+    assert PROTOCOLS["confirm"][1] == [f"yaleB{i}" for i in range(20, 30)]
+    assert everybody == set().union(*PROTOCOLS["confirm"]) == set().union(*PROTOCOLS["dev"])
+    assert not set(PROTOCOLS["confirm"][1]) & set(PROTOCOLS["dev"][1])

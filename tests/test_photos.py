@@ -19,7 +19,7 @@ from deep_lambertian.support.resampling import enlarge_cubic
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import draw_portrait
 from deep_lambertian.synthetic.scenes import shade
-from deep_lambertian.tasks.people import score
+from deep_lambertian.tasks.people import count_errors
 from deep_lambertian.tasks.relighting import relighting_rmse
 
 SHORT = {"iterations": 24, "chains": 2, "seed": 0}
@@ -302,7 +302,7 @@ def test_recognize_goes_on_past_photos_it_cannot_read(people, tmp_path, capsys):
     assert "expected an image" in problems["broken.jpg"]
     assert problems["who.png"] == ""
     assert "error" not in told  # nobody says who they are
-    assert score([], ["A"]) == {"probes": 0, "problems": 0}
+    assert count_errors([], ["A"]) == {"probes": 0, "problems": 0}
     (tmp_path / "empty").mkdir()
     for gallery, message in (
         (tmp_path / "empty", "expected photos"),

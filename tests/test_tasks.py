@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_lambertian.geometry import angles
-from deep_lambertian.tasks import baselines, dbn_svm
-from deep_lambertian.tasks.mean_shape import mean_normals, mean_shape
-from deep_lambertian.tasks.recognition import cone_distances, fit_cone, nearest, subspace_distances
-from deep_lambertian.tasks.relighting import relighting_rmse
+from deep_lambertian.tasks import baselines
+from deep_lambertian.tasks.baselines import mean_normals, mean_shape
+from deep_lambertian.tasks.recognition import cone_distances, nearest, subspace_distances
+from deep_lambertian.tasks.relighting import fit_cone, relighting_rmse
 from deep_lambertian.tasks.stereo import photometric_stereo
 
 PIXELS, SHAPE = 48, (6, 8)
@@ -78,7 +78,7 @@ def test_distances_do_not_depend_on_how_a_subspace_is_written():
     np.testing.assert_allclose(subspace_distances(m[None], probes), subspace_distances(turned[None], probes))
 
 
-def test_every_baseline_recognises_the_image_it_has_seen():
+def test_every_baseline_recognizes_the_image_it_has_seen():
     gallery = np.stack([photos(surface(i), lights(i, 3)) for i in range(5)])
     probes = gallery[:, 1]
     for distances in (baselines.nearest_neighbor, baselines.correlation, baselines.svd):
@@ -96,8 +96,8 @@ def test_filters_do_not_mind_how_bright_an_image_is():
 
 def test_the_svm_separates_what_its_features_separate():
     gallery = np.eye(4)[:, None] + 0.01 * np.random.default_rng(0).normal(size=(4, 2, 4))
-    np.testing.assert_array_equal(nearest(dbn_svm.svm_distances(gallery, np.eye(4))), np.arange(4))
-    two = dbn_svm.svm_distances(gallery[:2], np.eye(4)[:2])
+    np.testing.assert_array_equal(nearest(baselines.svm_distances(gallery, np.eye(4))), np.arange(4))
+    two = baselines.svm_distances(gallery[:2], np.eye(4)[:2])
     assert two.shape == (2, 2)
     np.testing.assert_array_equal(nearest(two), [0, 1])
 

@@ -12,17 +12,8 @@ from typing import NoReturn
 
 from deep_lambertian.support.progress import show_progress
 
-COMMANDS = {
-    "demo": "recover a face that the model has never seen from one image and from more, and relight it",
-    "train": "learn a model from images of many objects under several lights, known or not",
-    "infer": "recover albedo, normals and light from photos, or of every object of a folder",
-    "relight": "show a result under another light, or with the light going round",
-    "recognize": "say whose photos these are, by one known photo of each person",
-    "reproduce": "the paper's experiments on the real data: train, infer, relight, recognise, and draw",
-    "models": "list the models that come with the package, or show the card of one",
-    "data": "look at data before using it: counts, what was skipped, warnings, a contact sheet",
-    "bench": "measure the speed and memory of this package on this machine",
-}
+# Each is a module here: the first line of its docstring is the summary, EXAMPLE the end of its help.
+COMMANDS = ("demo", "train", "infer", "relight", "recognize", "reproduce", "models", "data", "bench")
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
@@ -43,11 +34,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"dln {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in COMMANDS.items():
+    for name in COMMANDS:
         module = import_module(f"deep_lambertian.cli.{name}")
+        summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
         sub = commands.add_parser(
             name,
-            help=summary,
+            help=summary[:1].lower() + summary[1:],
             description=module.__doc__,
             epilog=module.EXAMPLE,
             formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -12,6 +12,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
+from deep_lambertian.cli.options import print_json
 from deep_lambertian.support.settings import nested
 
 EXAMPLE = "example: dln bench inference --json > inference.json"
@@ -23,8 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    import json
-
     from rich.console import Console
     from rich.table import Table
 
@@ -44,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
             figures |= found
     if options.json:
         rounded = {name: round(value, 4) for name, value in figures.items()}
-        print(json.dumps(nested(rounded), indent=2))
+        print_json(nested(rounded))
         return
     table = Table("figure", "value")
     for name, value in figures.items():

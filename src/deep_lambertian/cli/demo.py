@@ -8,6 +8,8 @@ bundled model. Writes two reports to relight the faces on, and pictures.
 import argparse
 from pathlib import Path
 
+from deep_lambertian.cli.options import check_writable, print_json, progress_printer
+
 EXAMPLE = "example: dln demo --out demo"
 
 
@@ -17,27 +19,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    import json
-    import sys
     from dataclasses import asdict
-
-    from deep_lambertian.cli.folders import check_writable
 
     check_writable(options.out)
     if options.iterations is not None and options.iterations < 1:
         raise ValueError(f"--iterations: expected at least 1, got {options.iterations}")
-    from deep_lambertian.experiments.demonstration import demonstrate, page, picture
+    from deep_lambertian.experiments.demonstration import demonstrate
+    from deep_lambertian.report.demonstration_page import page, picture
     from deep_lambertian.report.photo_files import save_files, save_picture, to_bytes
     from deep_lambertian.report.photo_page import save_result_report
     from deep_lambertian.support.pictures import save_png
 
     options.out.mkdir(parents=True, exist_ok=True)
-
-    def say(text: str) -> None:
-        if not options.quiet:
-            print(text, file=sys.stderr, flush=True)
-
-    found = demonstrate(options.out, options.seed, options.iterations, say)
+    found = demonstrate(options.out, options.seed, options.iterations, progress_printer(options))
     save_png(options.out / "faces.png", picture(found))
     save_picture(options.out / "portrait.png", to_bytes(found.portrait.photo, True))
     save_files(options.out / "portrait", found.result, "A portrait, found and relit")
@@ -46,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
     figures = found.figures
     if options.json:
         paths = {"report": str(report), "portrait": str(options.out / "portrait" / "report.html")}
-        print(json.dumps({**asdict(figures), **paths}, indent=2))
+        print_json({**asdict(figures), **paths})
         return
     lines = [
         ("normals off by", "{:.1f}°", figures.normals_deg, "mean shape", figures.normals_deg_mean_shape),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from deep_lambertian.cli.processes import add_process_arguments
+from deep_lambertian.cli.options import add_process_arguments, check_writable, numbers
 
 EXAMPLE = """examples:
   dln infer yaleb24 portrait.jpg
@@ -64,8 +64,6 @@ def run(options: argparse.Namespace) -> int:
 def _photos(options: argparse.Namespace) -> int:
     import json
 
-    from deep_lambertian.cli.folders import check_writable
-    from deep_lambertian.cli.parse import numbers
     from deep_lambertian.data.folder import read_lights
     from deep_lambertian.photos.reading import read_mask, read_photos
 
@@ -166,7 +164,7 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
             raise ValueError(f"{flag}: expected with photos only; a folder of objects has lights and masks beside them")
     distributed.initialise(options.coordinator, options.processes, options.process_id)
     from deep_lambertian.model import load_model
-    from deep_lambertian.photos.batch import KEPT, infer_folder
+    from deep_lambertian.photos.batch import KEPT, BatchOptions, infer_folder
 
     first, processes = distributed.is_first(), distributed.count()
     if processes > 1 and not options.quiet:  # said first: JAX ends a process whose peer has died with words of its own
@@ -175,21 +173,17 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
     with distributed.peers(KEPT):
         model = distributed.together(lambda: load_model(options.model))
 
-    def on_object(outcome: Any) -> None:
-        if not outcome.ok and not options.quiet:
-            print(f"skipped: {outcome.reason}", file=sys.stderr, flush=True)
+    def on_object(_: str, reason: str) -> None:
+        if reason and not options.quiet:
+            print(f"skipped: {reason}", file=sys.stderr, flush=True)
 
     result = infer_folder(
         model,
         path,
         options.out,
-        batch=options.batch,
-        chains=options.chains,
+        model.sampler.override(iterations=options.iterations, chains=options.chains),
         seed=options.seed,
-        iterations=options.iterations,
-        srgb=not options.linear,
-        restart=options.restart,
-        on_object=on_object,
+        options=BatchOptions(options.batch, not options.linear, options.restart, on_object),
     )
     if first:
         counts = {"done": result.done, "before": result.before, "failed": len(result.failed)}

@@ -2,6 +2,8 @@
 
 import argparse
 
+from deep_lambertian.cli.options import print_json
+
 EXAMPLE = """examples:
   dln models
   dln models yaleb24"""
@@ -12,8 +14,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    import json
-
     from deep_lambertian.models import bundled
 
     found = {model.name: model for model in bundled()}
@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> None:
             {"name": m.name, "shape": list(m.shape), "bytes": m.path.stat().st_size, "summary": m.summary, **m.info}
             for m in shown
         ]
-        print(json.dumps(listed, indent=2))
+        print_json(listed)
     elif options.name is not None:
         print(found[options.name].card.read_text().rstrip())
     elif not found:

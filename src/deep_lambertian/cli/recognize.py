@@ -7,13 +7,15 @@ named; where probes lie in folders of people's names too, the error is counted.
 import argparse
 from pathlib import Path
 
+from deep_lambertian.cli.options import add_chain_arguments, add_model_argument, print_json, progress_printer
+
 EXAMPLE = """examples:
   dln recognize yaleb24 --gallery people/ --probe new-photos/ --out answers.csv
   dln recognize yaleb24 --gallery crops/ --probe probes/ --no-align --linear --json"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a bundled model's name (see dln models) or a model file")
+    add_model_argument(parser)
     parser.add_argument("--gallery", type=Path, required=True, metavar="DIR", help="known photos of each person")
     parser.add_argument("--probe", type=Path, required=True, metavar="DIR", help="photos to be named")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the answers as CSV")
@@ -24,15 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="distance to the images with shadows, weighted by the learned noise, or to the plain subspace "
         "(default: shadow)",
     )
-    parser.add_argument("--chains", type=int, metavar="N", help="N chains for each person (default: the preset's)")
-    parser.add_argument("--iterations", type=int, metavar="N", help="sweeps of a chain (default: as the model has it)")
+    add_chain_arguments(parser, "person")
     parser.add_argument("--no-align", action="store_true", help="look for no face: the photos are cropped already")
     parser.add_argument("--linear", action="store_true", help="take the photos' numbers as linear light, not sRGB")
 
 
 def run(options: argparse.Namespace) -> int:
-    import json
-    import sys
     from dataclasses import asdict
 
     from deep_lambertian.tasks.people import list_people
@@ -40,30 +39,29 @@ def run(options: argparse.Namespace) -> int:
     list_people(options.gallery)  # before the model: a wrong folder costs no time
     list_people(options.probe)
     from deep_lambertian.model import load_model
-    from deep_lambertian.tasks.people import learn_people, recognise_photos, score, write_answers
+    from deep_lambertian.tasks.people import count_errors, learn_people, recognize_photos, write_answers
 
     model = load_model(options.model)
     common = {"align": not options.no_align, "srgb": not options.linear}
-    gallery = learn_people(
-        model, options.gallery, seed=options.seed, chains=options.chains, iterations=options.iterations, **common
-    )
-    if not options.quiet:
-        for problem in gallery.problems:
-            print(f"left out of the gallery: {problem}", file=sys.stderr)
-    answers = recognise_photos(gallery, options.probe, rule=options.rule, **common)
+    sampler = model.sampler.override(chains=options.chains, iterations=options.iterations)
+    gallery = learn_people(model, options.gallery, seed=options.seed, sampler=sampler, **common)
+    say = progress_printer(options)
+    for problem in gallery.problems:
+        say(f"left out of the gallery: {problem}")
+    answers = recognize_photos(gallery, options.probe, rule=options.rule, **common)
     if all(each.problem for each in answers):
         raise ValueError(f"{options.probe}: expected photos that can be named, got none: {answers[0].problem}")
     if options.out is not None:
         write_answers(options.out, answers)
-    figures = score(answers, gallery.names)
+    figures = count_errors(answers, gallery.names)
     if options.json:
         listed = [{k: None if v != v else v for k, v in asdict(each).items()} for each in answers]
-        print(json.dumps({"people": gallery.names, **figures, "answers": listed}, indent=2))
+        print_json({"people": gallery.names, **figures, "answers": listed})
         return 0
     if not options.quiet:
         for each in answers:
-            said = each.problem or f"{each.label}  (confidence {each.confidence:.2f}, next {each.second})"
-            print(f"{each.probe}: {said}")
+            answer = each.problem or f"{each.label}  (confidence {each.confidence:.2f}, next {each.second})"
+            print(f"{each.probe}: {answer}")
     if "error" in figures:
         print(f"error: {figures['error']:.1f} % ({figures['wrong']} of {figures['judged']})")
     if options.out is not None:

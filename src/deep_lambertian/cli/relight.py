@@ -6,6 +6,8 @@ Directions are as the viewer sees them: x and azimuth to the right, y and elevat
 import argparse
 from pathlib import Path
 
+from deep_lambertian.cli.options import numbers, print_json
+
 EXAMPLE = """examples:
   dln relight portrait-dln --light 0.5,0.2,0.8
   dln relight portrait-dln --azimuth -60 --elevation 20 --out evening.png
@@ -37,11 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    import json
-
     import numpy as np
 
-    from deep_lambertian.cli.parse import numbers
     from deep_lambertian.data.images import is_image_name
     from deep_lambertian.geometry import around, direction
     from deep_lambertian.photos.result import Result
@@ -91,7 +90,7 @@ def run(options: argparse.Namespace) -> None:
             for path, picture in zip(written, pictures, strict=True):
                 save_picture(path, picture)
     if options.json:
-        told = [[round(float(x), 4) for x in each] for each in lights]
-        print(json.dumps({"files": [str(path) for path in written], "lights": told}, indent=2))
+        rounded = [[round(float(x), 4) for x in each] for each in lights]
+        print_json({"files": [str(path) for path in written], "lights": rounded})
     else:
         print(f"relit: {written[0]}" + (f" to {written[-1].name}" if len(written) > 1 else ""))

@@ -1,4 +1,4 @@
-"""Reproduce the experiments of the paper's Section 4 on the real data: train, infer, relight, recognise and draw.
+"""Reproduce the experiments of the paper's Section 4 on the real data: train, infer, relight, recognize and draw.
 
 Everything goes to the folder --out: pictures, tables (CSV), results.json and report.html. A run that was interrupted
 goes on where it was. With --model nothing is trained.
@@ -7,6 +7,8 @@ goes on where it was. With --model nothing is trained.
 import argparse
 from pathlib import Path
 from typing import Any
+
+from deep_lambertian.cli.options import progress_printer
 
 EXAMPLE = """examples:
   dln reproduce yaleb CroppedYale.zip --protocol dev --faces faces48.npz --out yale
@@ -21,7 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="PATH", help="the database, a folder or an archive")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
-    parser.add_argument("--protocol", choices=["dev", "paper"], default="dev", help="who is trained on (default: dev)")
+    parser.add_argument(
+        "--protocol",
+        choices=["dev", "confirm", "paper"],
+        default="dev",
+        help="who is trained on, who tested: dev, on which settings are chosen (default), confirm, a second fold to "
+        "confirm them on, or paper",
+    )
     parser.add_argument("--preset", choices=["best", "paper", "quick"], default="best", help="how to train")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="as in train")
     parser.add_argument(
@@ -42,15 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    import sys
-
-    def say(what: str) -> None:
-        if not options.quiet:
-            print(what, file=sys.stderr, flush=True)
-
-    results, page = (_yaleb if options.experiment == "yaleb" else _aloi)(options, say)
+    results, page = (_yaleb if options.experiment == "yaleb" else _aloi)(options, progress_printer(options))
     if options.json is not None:
-        from deep_lambertian.report.experiment import write_json
+        from deep_lambertian.support.files import write_json
 
         write_json(options.json, results)
     print(f"report: {page}")
@@ -58,24 +60,17 @@ def run(options: argparse.Namespace) -> None:
 
 def _yaleb(options: argparse.Namespace, say: Any) -> tuple[dict[str, Any], Path]:
     from deep_lambertian.cli.train import settings_of
-    from deep_lambertian.experiments.yaleb import PARTS, Options, reproduce
-    from deep_lambertian.report.yaleb import draw
+    from deep_lambertian.experiments.yaleb import Options, reproduce
+    from deep_lambertian.report.yaleb_figures import draw
 
-    beside = () if options.beside == "none" else tuple(options.beside.split(","))
+    same = ("protocol", "preset", "model", "seed", "quick", "allow_missing", "chains", "most")
     chosen = Options(
-        protocol=options.protocol,
-        preset=options.preset,
+        **{name: getattr(options, name) for name in same},
         settings=settings_of(options.settings),
-        model=options.model,
         faces=None if options.faces is None else str(options.faces),
-        beside=beside,
+        beside=() if options.beside == "none" else tuple(options.beside.split(",")),
         parts=tuple(options.only or PARTS),
-        seed=options.seed,
         size=options.size or 24,
-        quick=options.quick,
-        allow_missing=options.allow_missing,
-        chains=options.chains,
-        most=options.most,
     )
     found = reproduce(options.path, options.out, chosen, restart=options.restart, say=say)
     return found.results, draw(found, options.out, say=say)
@@ -83,8 +78,9 @@ def _yaleb(options: argparse.Namespace, say: Any) -> tuple[dict[str, Any], Path]
 
 def _aloi(options: argparse.Namespace, say: Any) -> tuple[dict[str, Any], Path]:
     from deep_lambertian.experiments.aloi import reproduce
+    from deep_lambertian.report.aloi_figures import draw
 
-    return reproduce(
+    found = reproduce(
         options.path,
         options.out,
         model=options.model,
@@ -94,3 +90,5 @@ def _aloi(options: argparse.Namespace, say: Any) -> tuple[dict[str, Any], Path]:
         restart=options.restart,
         say=say,
     )
+    say("drawing")
+    return found.results, draw(found, options.out)

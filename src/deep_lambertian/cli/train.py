@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deep_lambertian.cli.processes import add_process_arguments
+from deep_lambertian.cli.options import add_process_arguments, print_json, progress_printer
 from deep_lambertian.data.registry import describe, kinds, load
 
 EXAMPLE = """examples:
@@ -46,16 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    import json
-    import sys
-
     from deep_lambertian.learning.config import Config
     from deep_lambertian.support import distributed
 
     config = _config(options, Config)
     distributed.initialise(options.coordinator, options.processes, options.process_id)
     first = distributed.is_first()
-    talk = first and not options.quiet
     data = _data(options)
     faces = None
     if options.faces is not None:
@@ -64,10 +60,7 @@ def run(options: argparse.Namespace) -> None:
         faces = load_faces(options.faces, size=data.shape[0])
     from deep_lambertian.learning.train import train
 
-    def on_step(monitors: dict[str, Any]) -> None:
-        if talk:
-            print(line(monitors), file=sys.stderr, flush=True)
-
+    say = progress_printer(options)
     model = train(
         data,
         config,
@@ -75,7 +68,7 @@ def run(options: argparse.Namespace) -> None:
         out=options.out,
         restart=options.restart,
         tensorboard=options.tensorboard,
-        on_step=on_step,
+        on_step=lambda monitors: say(line(monitors)) if first else None,
     )
     if not first:
         return
@@ -83,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
     if options.compact is not None:
         model.save(options.compact, compact=True)
     if options.json:
-        print(json.dumps({"model": str(path), **model.info["monitors"]}, indent=2))
+        print_json({"model": str(path), **model.info["monitors"]})
     else:
         print(f"model: {path}")
 

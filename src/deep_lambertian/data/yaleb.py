@@ -24,6 +24,8 @@ CROPPED = (192, 168)
 PROTOCOLS = {
     "paper": ([f"yaleB{i}" for i in range(11, 40) if i != 14], [f"yaleB{i:02}" for i in range(1, 11)]),
     "dev": ([f"yaleB{i}" for i in range(11, 30) if i != 14], [f"yaleB{i}" for i in range(30, 40)]),
+    # A second fold, on which what was chosen on `dev` is confirmed.
+    "confirm": ([f"yaleB{i}" for i in range(11, 40) if i != 14 and i // 10 != 2], [f"yaleB{i}" for i in range(20, 30)]),
 }
 
 

@@ -1,11 +1,11 @@
-"""Figure 8 on ALOI: generic objects from one held-out image, and how well that image predicts the others.
+"""Figure 8 on ALOI (Sec. 4.4): generic objects from one held-out image, and how well that image predicts the others.
 
 The paper shows pictures only. Here the held-out images that inference has not seen are predicted too, with nothing but
 their light fitted, beside what the object's training images say without a model of shape.
 Every stage is kept in the folder of the run, and is not computed again when it is there.
 """
 
-import zlib
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,14 @@ import numpy as np
 
 from deep_lambertian.data import Dataset
 from deep_lambertian.data.aloi import load_aloi, split_aloi
-from deep_lambertian.experiments.cache import Cache
+from deep_lambertian.experiments.surfaces import infer_kept
 from deep_lambertian.learning.config import Config
+from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
+from deep_lambertian.support.run_folder import RunFolder
 from deep_lambertian.tasks.baselines import RANK
-from deep_lambertian.tasks.relighting import relighting_rmse
+from deep_lambertian.tasks.relighting import linear_rmse, relighting_rmse
 
 OBJECTS, QUICK_OBJECTS = 50, 12
 BATCH = 25  # objects at a time: surfaces are kept as they come
@@ -60,6 +62,16 @@ class Views:
         return found
 
 
+@dataclass(frozen=True)
+class AloiFindings:
+    """All that the figures are drawn from: `surfaces` are what the model makes of each object's one image."""
+
+    results: dict[str, Any]
+    model: DLN
+    views: list[Views]
+    surfaces: dict[str, np.ndarray]
+
+
 # ---- Errors
 
 
@@ -85,12 +97,6 @@ def prediction_errors(views: Views, surfaces: dict[str, np.ndarray]) -> dict[str
         "mean_image_unscaled": float(np.sqrt(np.mean((others - mean) ** 2))),
         "input_image": linear_rmse(photo.T, others),
     }
-
-
-def linear_rmse(basis: np.ndarray, photos: np.ndarray) -> float:
-    """Root mean square error of photos (N, V) against the nearest images in the span of a basis (V, R)."""
-    coefficients = np.linalg.lstsq(basis, photos.T, rcond=None)[0]
-    return float(np.sqrt(np.mean((photos.T - basis @ coefficients) ** 2)))
 
 
 def _three(basis: np.ndarray) -> np.ndarray:
@@ -127,23 +133,22 @@ def reproduce(
     quick: bool = False,
     restart: bool = False,
     say: Say = print,
-) -> tuple[dict[str, Any], Path]:
-    """Train on ten images of each of 50 objects, infer from one of the other five, predict the rest, and draw.
+) -> AloiFindings:
+    """Train on ten images of each of 50 objects, infer from one of the other five, and predict the rest.
 
-    Returns the figures and the page that shows them. With `model`, a name or a path, nothing is trained, and its size
+    The figures are in `results`. With `model`, a name or a path, nothing is trained, and its size
     counts, not `size`. `quick` is a smoke run: few objects, small nets, and figures not to quote.
     """
-    out = Path(out)
     given = None if model is None else load_model(model)
     config = config_of(seed, quick)
     say("reading images")
     numbers = range(1, (QUICK_OBJECTS if quick else OBJECTS) + 1)
     data = load_aloi(path, size if given is None else _square(given), numbers)
     learned, held_out = split_aloi(data)
-    cache = Cache(out, _description(data, given, config, quick), restart)
-    dln = given or _trained(learned, config, out / "training", cache, restart, say)
+    folder = RunFolder(out, "experiment", _description(data, given, config, quick), restart=restart)
+    dln = given or _trained(learned, config, folder, restart, say)
     views = Views.of(learned, held_out)
-    sampler = {"iterations": 20} if quick else {}
+    settings: dict[str, Any] = {"seed": seed} | ({"iterations": 20} if quick else {})
     surfaces = {}
     for name, images in {
         "dln": [each.photo[None] for each in views],
@@ -152,7 +157,7 @@ def reproduce(
         count = sum(len(each) for each in images)
         say(f"{name}: surfaces of {len(views)} objects from {count} images")
         masks = [each.mask for each in views]
-        surfaces[name] = infer_all(dln, images, masks, cache, name, seed=seed, **sampler)
+        surfaces[name] = infer_kept(dln, images, folder, name, BATCH, masks=masks, **settings)
     say("predicting the other held-out images")
     rows = [
         prediction_errors(each, {name: found["scaled"][i] for name, found in surfaces.items()})
@@ -175,10 +180,7 @@ def reproduce(
         **summaries(rows, seed),
         "per_object": {each.name: {"input": each.photo_name, **row} for each, row in zip(views, rows, strict=True)},
     }
-    from deep_lambertian.report.aloi import draw
-
-    say("drawing")
-    return results, draw(out, results, dln, views, surfaces["dln"], seed)
+    return AloiFindings(results, dln, views, surfaces["dln"])
 
 
 def config_of(seed: int, quick: bool) -> Config:
@@ -186,56 +188,25 @@ def config_of(seed: int, quick: bool) -> Config:
     return Config.of_preset("paper").override(seed=seed, **(SMOKE if quick else HIDDEN))
 
 
-def infer_all(
-    model: DLN,
-    images: Sequence[np.ndarray],
-    masks: Sequence[np.ndarray],
-    cache: Cache,
-    name: str,
-    *,
-    seed: int,
-    **settings: Any,
-) -> dict[str, np.ndarray]:
-    """Scaled and unit normals (S, V, 3) and albedo (S, V) of S objects, in batches of one shape that are kept."""
-    size = min(BATCH, len(images)), max(len(each) for each in images)
-    parts = []
-    for first in range(0, len(images), BATCH):
-        batch = slice(first, min(first + BATCH, len(images)))
-
-        def infer(batch: slice = batch) -> dict[str, np.ndarray]:
-            numbers = range(batch.start, batch.stop)
-            posts = model.infer_many(
-                images[batch], mask=masks[batch], seed=seed, numbers=numbers, size=size, **settings
-            )
-            return {
-                "scaled": np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]),
-                "normals": np.stack([post.normals.reshape(-1, 3) for post in posts]),
-                "albedo": np.stack([post.albedo.reshape(-1) for post in posts]),
-            }
-
-        parts.append(cache.arrays(f"surfaces-{name}-{first:04}", infer))
-    return {what: np.concatenate([part[what] for part in parts]) for what in parts[0]}
-
-
-def _trained(learned: Dataset, config: Config, out: Path, cache: Cache, restart: bool, say: Say) -> DLN:
+def _trained(learned: Dataset, config: Config, folder: RunFolder, restart: bool, say: Say) -> DLN:
     """The model of this run. That it was finished is a stage of its own: a model file alone may be an older run's."""
     made: list[DLN] = []
 
     def learn() -> DLN:
         say(f"training on {int(learned.present.sum())} images of {len(learned)} objects")
 
-        def told(monitors: dict[str, Any]) -> None:
+        def on_step(monitors: dict[str, Any]) -> None:
             seconds = sum(value for name, value in monitors.items() if name.startswith("seconds"))
             say(f"  EM {monitors['iteration']}: noise {monitors['noise']:.4f}, {seconds:.0f} s")
 
-        return train(learned, config, out=out, restart=restart, on_step=told)
+        return train(learned, config, out=folder.path / "training", restart=restart, on_step=on_step)
 
     def make() -> dict[str, Any]:
         made.append(learn())
         return {"iterations": made[0].info["iterations"], "monitors": made[0].info["monitors"]}
 
-    cache.figures("training", make)
-    path = out / "model.safetensors"
+    folder.figures("training", make)
+    path = folder.path / "training" / "model.safetensors"
     if made:
         return made[0]
     return load_model(path) if path.is_file() else learn()
@@ -253,15 +224,12 @@ def _square(model: DLN) -> int:
 
 def _description(data: Dataset, model: DLN | None, config: Config, quick: bool) -> dict[str, Any]:
     """What makes two runs the same."""
-    described: dict[str, Any] = {
+    return {
         "protocol": "aloi",
         "size": data.shape[0],
         "seed": config.seed,
         "quick": quick,
-        "data": f"{len(data)} objects, {zlib.crc32(np.ascontiguousarray(data.images).tobytes()):08x}",
-        "model": None,
-        "settings": None,
+        "data": fingerprint(data),
+        "model": None if model is None else model.checksum,
+        "settings": tomllib.loads(config.to_toml()) if model is None else None,
     }
-    if model is None:
-        return described | {"settings": f"{zlib.crc32(config.to_toml().encode()):08x}"}
-    return described | {"model": model.checksum}

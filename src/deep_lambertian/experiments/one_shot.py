@@ -1,33 +1,116 @@
-"""Figure 7: recognition from k images of a person, by the DLN and by everything it is compared with."""
+"""Figure 7 (Sec. 4.3): recognition from k images of a person, by the DLN and by everything it is compared with.
 
-from collections.abc import Callable, Mapping
+Which images of each test subject are shown is chosen once: the same choices for every method.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from deep_lambertian.experiments.trials import PROBES, Test, Trial
+from deep_lambertian.data import Dataset
 from deep_lambertian.tasks import baselines
 from deep_lambertian.tasks.recognition import cone_distances, nearest, subspace_distances
 
-Method = Callable[[Trial], np.ndarray]  # distances (N, G) of the probes to the people of a trial
-Surfaces = Mapping[tuple[int, tuple[int, ...]], np.ndarray]  # scaled normals (V, 3) of (person, images)
+GALLERY, PROBES = 1, (2, 3, 4)  # subsets: images to learn a person from, and images to recognize
+Key = tuple[int, tuple[int, ...]]  # a person, and which of its gallery images
+Surfaces = dict[Key, dict[str, np.ndarray]]  # what they give: scaled and unit normals (V, 3) and albedo (V,)
 
 
-def baseline_methods(test: Test) -> dict[str, Method]:
+@dataclass(frozen=True)
+class Choice:
+    """One choice of k images of each of G people: their numbers (G, k) among the person's gallery images."""
+
+    k: int
+    images: np.ndarray
+
+    def of(self, rows: list[np.ndarray]) -> np.ndarray:
+        """The chosen ones (G, k, …) of something that every gallery image has: rows[g] (p, …) are person g's."""
+        return np.stack([each[chosen] for each, chosen in zip(rows, self.images, strict=True)])
+
+
+@dataclass(frozen=True)
+class RecognitionTest:
+    """The gallery images of G people, and the probes of all of them.
+
+    `images[g]` (p, V) are those of person g; `probes` (N, V), `people` (N,) whose they are, and `subsets` (N,) of which
+    illumination subset.
+    """
+
+    names: tuple[str, ...]
+    shape: tuple[int, int]
+    images: list[np.ndarray]
+    probes: np.ndarray
+    people: np.ndarray
+    subsets: np.ndarray
+
+    @classmethod
+    def of(cls, data: Dataset) -> "RecognitionTest":
+        """From the test subjects' images of subsets 1 to 4."""
+        if data.subsets is None:
+            raise ValueError("expected images with illumination subsets, such as Yale B's, got some without")
+        there = data.present
+        gallery = (data.subsets == GALLERY) & there
+        lacking = [name for name, row in zip(data.names, gallery, strict=True) if not row.any()]
+        if lacking:
+            raise ValueError(f"expected images of subset {GALLERY} of every test subject, got none of {lacking}")
+        flat = data.images.reshape(*data.images.shape[:2], -1).astype(np.float64)
+        people, number = np.nonzero(np.isin(data.subsets, PROBES) & there)
+        if not len(people):
+            raise ValueError(f"expected images of subsets {PROBES} to recognize, got none")
+        return cls(
+            data.names,
+            data.shape,
+            [row[chosen] for row, chosen in zip(flat, gallery, strict=True)],
+            flat[people, number],
+            people,
+            data.subsets[people, number],
+        )
+
+    def choices(self, most: int = 7, each: int = 10, seed: int = 0) -> list[Choice]:
+        """For one image every choice, for all of them the only one, and in between `each` drawn at random.
+
+        A person who has fewer images than are asked for shows all there are, some of them twice.
+        """
+        counts = [len(images) for images in self.images]
+        most = min(most, max(counts))
+        found = [Choice(1, np.array([[j % count] for count in counts])) for j in range(max(counts))]
+        rng = np.random.default_rng(seed)
+        for k in range(2, most):
+            for _ in range(each):
+                rows = [np.resize(np.sort(rng.permutation(count)[:k]), k) for count in counts]
+                found.append(Choice(k, np.stack(rows)))
+        if most > 1:
+            found.append(Choice(most, np.stack([np.resize(np.arange(count), most) for count in counts])))
+        return found
+
+    def shown(self, choices: list[Choice]) -> list[Key]:
+        """Every (person, images) that occurs in some choice, once: what has to be inferred."""
+        sets = {
+            (person, tuple(sorted({int(j) for j in row})))
+            for choice in choices
+            for person, row in enumerate(choice.images)
+        }
+        return sorted(sets, key=lambda each: (len(each[1]), each))
+
+
+# ---- Methods, and their errors
+
+Method = Callable[[Choice], np.ndarray]  # distances (N, G) of the probes to the people of a choice
+
+
+def baseline_methods(test: RecognitionTest) -> dict[str, Method]:
     """Those that need no training."""
 
     def plain(distances: Callable[..., np.ndarray]) -> Method:
-        return lambda trial: distances(test.gallery(trial), test.probes)
+        return lambda choice: distances(choice.of(test.images), test.probes)
 
     def filtered(transform: Callable[..., np.ndarray]) -> Method:
         images = [transform(each, test.shape) for each in test.images]
         probes = transform(test.probes, test.shape)
 
-        def method(trial: Trial) -> np.ndarray:
-            gallery = np.stack([row[chosen] for row, chosen in zip(images, trial.images, strict=True)])
-            return baselines.correlation(gallery, probes)
-
-        return method
+        return lambda choice: baselines.correlation(choice.of(images), probes)
 
     return {
         "nearest_neighbor": plain(baselines.nearest_neighbor),
@@ -40,25 +123,25 @@ def baseline_methods(test: Test) -> dict[str, Method]:
 
 
 def surface_methods(
-    name: str, test: Test, surfaces: Surfaces, noise_var: np.ndarray | None = None
+    name: str, test: RecognitionTest, surfaces: Surfaces, noise_var: np.ndarray | None = None
 ) -> dict[str, Method]:
     """Recognition by recovered surfaces: distances to their subspaces and, with `noise_var`, to their cones."""
 
-    def bases(trial: Trial) -> np.ndarray:
-        chosen = (tuple(sorted({int(j) for j in row})) for row in trial.images)
-        return np.stack([surfaces[person, images] for person, images in enumerate(chosen)])
+    def bases(choice: Choice) -> np.ndarray:
+        chosen = (tuple(sorted({int(j) for j in row})) for row in choice.images)
+        return np.stack([surfaces[person, images]["scaled"] for person, images in enumerate(chosen)])
 
-    methods: dict[str, Method] = {name: lambda trial: subspace_distances(bases(trial), test.probes)}
+    methods: dict[str, Method] = {name: lambda choice: subspace_distances(bases(choice), test.probes)}
     if noise_var is not None:
-        methods[f"{name}_shadow"] = lambda trial: cone_distances(bases(trial), test.probes, noise_var)
+        methods[f"{name}_shadow"] = lambda choice: cone_distances(bases(choice), test.probes, noise_var)
     return methods
 
 
-def score(method: Method, test: Test, trials: list[Trial]) -> dict[str, Any]:
+def recognition_errors(method: Method, test: RecognitionTest, choices: list[Choice]) -> dict[str, Any]:
     """Errors in per cent by k: in all, by subset, and the 95 % interval of the mean over the choices of images."""
     by_k: dict[int, list[np.ndarray]] = {}
-    for trial in trials:
-        by_k.setdefault(trial.k, []).append(nearest(method(trial)) != test.people)
+    for choice in choices:
+        by_k.setdefault(choice.k, []).append(nearest(method(choice)) != test.people)
     return {str(k): _summary(np.stack(wrong), test.subsets) for k, wrong in by_k.items()}
 
 

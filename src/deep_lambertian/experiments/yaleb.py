@@ -1,11 +1,11 @@
-"""Section 4.1 on Yale B: samples, inference, relighting and one-shot recognition of held-out people, in one run.
+"""Sections 4.1 to 4.3 on Yale B: samples, inference, relighting and one-shot recognition of held-out people.
 
 Every stage is kept in the folder of the run, and is not computed again when it is there.
 """
 
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,15 @@ import numpy as np
 
 from deep_lambertian.data import Dataset, load_faces, load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS
-from deep_lambertian.experiments import one_shot as recognise
-from deep_lambertian.experiments.cache import Cache
-from deep_lambertian.experiments.inferred import by_key, common_map, infer_sets, judge, mean_shape_sets
-from deep_lambertian.experiments.trials import Test, Trial
+from deep_lambertian.experiments import one_shot
+from deep_lambertian.experiments.one_shot import Choice, RecognitionTest, Surfaces
+from deep_lambertian.experiments.surfaces import common_map, infer_sets, judge, mean_shape_sets
 from deep_lambertian.learning.config import Config
+from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
-from deep_lambertian.tasks import dbn_svm
-from deep_lambertian.tasks.mean_shape import mean_normals
+from deep_lambertian.support.run_folder import RunFolder
+from deep_lambertian.tasks.baselines import features, learn_features, mean_normals, svm_distances
 from deep_lambertian.tasks.stereo import reference_surfaces
 
 PARTS = ("samples", "inference", "relighting", "recognition")
@@ -64,22 +64,22 @@ class Variant:
 
     name: str
     model: DLN
-    surfaces: dict[Any, dict[str, np.ndarray]]
+    surfaces: Surfaces
 
 
 @dataclass(frozen=True)
-class Run:
+class YalebFindings:
     """All that the figures are drawn from."""
 
     options: Options
     train: Dataset
     held_out: Dataset
-    test: Test
-    trials: list[Trial]
+    test: RecognitionTest
+    choices: list[Choice]
     references: np.ndarray  # of the test subjects
     train_references: np.ndarray
     variants: list[Variant]
-    mean_normals: np.ndarray
+    mean_shape: Surfaces  # by the average normals of the training subjects
     results: dict[str, Any]
 
 
@@ -117,8 +117,10 @@ def check_subsets(data: Dataset, allow_missing: bool) -> None:
         )
 
 
-def reproduce(path: str | Path, out: str | Path, options: Options, *, restart: bool = False, say: Say = print) -> Run:
-    """Train, infer, relight and recognise; the figures are in `results`."""
+def reproduce(
+    path: str | Path, out: str | Path, options: Options, *, restart: bool = False, say: Say = print
+) -> YalebFindings:
+    """Train, infer, relight and recognize; the figures are in `results`."""
     model = None if options.model is None else load_model(options.model)
     size = options.size if model is None else model.shape
     say("reading images")
@@ -128,26 +130,19 @@ def reproduce(path: str | Path, out: str | Path, options: Options, *, restart: b
     check_subsets(held_out, options.allow_missing)
     if options.quick:
         held_out = held_out.objects(range(min(4, len(held_out))))
-    cache = Cache(out, _description(options, data, model), restart)
-    test = Test.of(held_out)
-    trials = test.trials(choices=3 if options.quick else 10, seed=options.seed)
-    trials = [trial for trial in trials if trial.k <= options.most]
-    if options.quick:
-        trials = [trial for k in (1, 2) for trial in [each for each in trials if each.k == k][:3]]
-    if "recognition" not in options.parts:  # surfaces are judged for these numbers of images only
-        trials = [trial for trial in trials if trial.k in COUNTS]
+    folder = RunFolder(out, "experiment", _description(options, data, model), restart=restart)
+    test = RecognitionTest.of(held_out)
+    choices = _choices(test, options)
     references, train_references = reference_surfaces(held_out), reference_surfaces(learners)
-    average = mean_normals(train_references)
     models = _models(learners, options, Path(out), model, restart, say)
-    sets = test.shown(trials)
+    sets = test.shown(choices)
+    needed = sets if set(options.parts) - {"samples"} else sets[:1]
+    settings = {"seed": options.seed} | ({"chains": options.chains} if options.chains else {})
+    settings |= {"iterations": 40} if options.quick else {}
     variants = []
     for name, each in models.items():
-        needed = sets if set(options.parts) - {"samples"} else sets[:1]
         say(f"{name}: surfaces from {len(needed)} sets of images")
-        chains = {"chains": options.chains} if options.chains else {}
-        quick = {"iterations": 40} if options.quick else {}
-        found = infer_sets(each, test, needed, cache, name, options.seed, **chains, **quick)
-        variants.append(Variant(name, each, found))
+        variants.append(Variant(name, each, infer_sets(each, test, needed, folder, name, **settings)))
     results: dict[str, Any] = {
         "protocol": options.protocol,
         "preset": options.preset if model is None else model.preset,
@@ -155,25 +150,36 @@ def reproduce(path: str | Path, out: str | Path, options: Options, *, restart: b
         "quick": options.quick,
         "seed": options.seed,
     }
-    run = Run(options, learners, held_out, test, trials, references, train_references, variants, average, results)
+    average = mean_shape_sets(mean_normals(train_references), test, sets)
+    found = YalebFindings(
+        options, learners, held_out, test, choices, references, train_references, variants, average, results
+    )
     if {"inference", "relighting"} & set(options.parts):
-        results |= _judge(run, cache, say)
+        results |= _judge(found, folder, say)
     if "recognition" in options.parts:
-        results["recognition"] = _recognise(run, cache, say)
-    return run
+        results["recognition"] = _recognize(found, folder, say)
+    return found
+
+
+def _choices(test: RecognitionTest, options: Options) -> list[Choice]:
+    """The choices of images that the parts of the run need."""
+    choices = test.choices(each=3 if options.quick else 10, seed=options.seed)
+    choices = [choice for choice in choices if choice.k <= options.most]
+    if options.quick:
+        choices = [choice for k in (1, 2) for choice in [each for each in choices if each.k == k][:3]]
+    if "recognition" not in options.parts:  # surfaces are judged for these numbers of images only
+        choices = [choice for choice in choices if choice.k in COUNTS]
+    return choices
 
 
 def _description(options: Options, data: Dataset, model: DLN | None) -> dict[str, Any]:
     """What makes two runs the same: all but the parts, which share their stages."""
-    described: dict[str, Any] = {
-        name: value
-        for name, value in vars(options).items()
-        if name not in ("parts", "beside", "model", "faces", "allow_missing")
+    shared = ("parts", "beside", "model", "faces", "allow_missing")
+    return {name: value for name, value in vars(options).items() if name not in shared} | {
+        "data": fingerprint(data),
+        "faces": None if options.faces is None else Path(options.faces).name,
+        "model": None if model is None else model.checksum,
     }
-    described["data"] = f"{len(data)} subjects, {zlib.crc32(np.ascontiguousarray(data.images).tobytes()):08x}"
-    described["faces"] = None if options.faces is None else Path(options.faces).name
-    described["model"] = None if model is None else model.checksum
-    return described
 
 
 def configs(options: Options) -> dict[str, Config]:
@@ -208,56 +214,54 @@ def _models(
     return found
 
 
-def _judge(run: Run, cache: Cache, say: Say) -> dict[str, Any]:
+def _judge(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
     """Normals, albedo and relighting for each number of images, of every model and of the mean shape."""
     tables: dict[str, dict[str, Any]] = {}
-    for variant in run.variants:
+    for variant in found.variants:
         say(f"{variant.name}: normals, albedo and relighting")
 
         def make(variant: Variant = variant) -> dict[str, Any]:
-            mapped = common_map(variant.model, run.train, run.train_references, run.options.seed)
-            found = judge(variant.surfaces, run.test, run.references, COUNTS, mapped)
-            return found | {"common_map": mapped.tolist()}
+            mapped = common_map(variant.model, found.train, found.train_references, found.options.seed)
+            figures = judge(variant.surfaces, found.test, found.references, COUNTS, mapped)
+            return figures | {"common_map": mapped.tolist()}
 
-        tables[variant.name] = cache.figures(f"judged-{variant.name}", make)
-    average = mean_shape_sets(run.mean_normals, run.test, run.test.shown(run.trials))
-    tables["mean_shape"] = judge(average, run.test, run.references, COUNTS)
+        tables[variant.name] = folder.figures(f"judged-{variant.name}", make)
+    tables["mean_shape"] = judge(found.mean_shape, found.test, found.references, COUNTS)
     return {
         what: {name: table[what] for name, table in tables.items()}
         for what in ("normals_deg", "albedo_correlation", "relighting_rmse")
     }
 
 
-def _recognise(run: Run, cache: Cache, say: Say) -> dict[str, Any]:
+def _recognize(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
     """The errors of all methods."""
-    test, methods = run.test, recognise.baseline_methods(run.test)
-    average = mean_shape_sets(run.mean_normals, test, test.shown(run.trials))
-    methods |= recognise.surface_methods("mean_shape", test, by_key(average))
-    methods["dbn_svm"] = _dbn_svm(run)
-    for variant in run.variants:
+    test, methods = found.test, one_shot.baseline_methods(found.test)
+    methods |= one_shot.surface_methods("mean_shape", test, found.mean_shape)
+    methods["dbn_svm"] = _dbn_svm(found)
+    for variant in found.variants:
         noise = np.asarray(variant.model.params.noise_var)
-        methods |= recognise.surface_methods(variant.name, test, by_key(variant.surfaces), noise)
-    found = {}
+        methods |= one_shot.surface_methods(variant.name, test, variant.surfaces, noise)
+    errors = {}
     for name, method in methods.items():
         say(f"recognition: {name}")
-        found[name] = cache.figures(
-            f"recognition-{name}", lambda method=method: recognise.score(method, test, run.trials)
+        errors[name] = folder.figures(
+            f"recognition-{name}", lambda method=method: one_shot.recognition_errors(method, test, found.choices)
         )
-    return found
+    return errors
 
 
-def _dbn_svm(run: Run) -> recognise.Method:
+def _dbn_svm(found: YalebFindings) -> one_shot.Method:
     """Learns its features when it is first asked for something."""
-    learned: list[Any] = []
+    options, test = found.options, found.test
 
-    def method(trial: Trial) -> np.ndarray:
-        if not learned:
-            images = np.concatenate([images.reshape(len(images), -1) for _, images, _, _ in run.train.each()])
-            layers = dbn_svm.learn_features(images, epochs=2 if run.options.quick else 30, seed=run.options.seed)
-            learned.extend([[dbn_svm.features(layers, rows) for rows in run.test.images]])
-            learned.append(dbn_svm.features(layers, run.test.probes))
-        images, probes = learned
-        gallery = np.stack([rows[chosen] for rows, chosen in zip(images, trial.images, strict=True)])
-        return dbn_svm.svm_distances(gallery, probes, run.options.seed)
+    @cache
+    def learned() -> tuple[list[np.ndarray], np.ndarray]:
+        images = np.concatenate([images.reshape(len(images), -1) for _, images, _, _ in found.train.each()])
+        layers = learn_features(images, epochs=2 if options.quick else 30, seed=options.seed)
+        return [features(layers, rows) for rows in test.images], features(layers, test.probes)
+
+    def method(choice: Choice) -> np.ndarray:
+        images, probes = learned()
+        return svm_distances(choice.of(images), probes, options.seed)
 
     return method

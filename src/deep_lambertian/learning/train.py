@@ -17,19 +17,19 @@ import numpy as np
 from deep_lambertian.data import Dataset
 from deep_lambertian.energy import Params
 from deep_lambertian.geometry import angles
-from deep_lambertian.learning import checkpoint, pretraining
+from deep_lambertian.learning import pretraining
 from deep_lambertian.learning.augmentation import from_rows
 from deep_lambertian.learning.checks import check_prior, training_sheet
 from deep_lambertian.learning.config import Config, seed_of
 from deep_lambertian.learning.e_step import Chains, Expected, e_step, start_chains
 from deep_lambertian.learning.m_step import m_step, start_params
 from deep_lambertian.learning.prior import as_net, prior_step, start_prior
-from deep_lambertian.learning.run import Run
+from deep_lambertian.learning.run import TrainingRun
 from deep_lambertian.learning.task import Task, face_rows, prepare
 from deep_lambertian.model import DLN
 from deep_lambertian.models.file import describe, rebuild
 from deep_lambertian.priors import DBN
-from deep_lambertian.support import distributed, draws
+from deep_lambertian.support import distributed
 from deep_lambertian.support.progress import track
 
 STILL = 0.95  # EM has converged when normals move by more than this share of what they moved before
@@ -67,14 +67,14 @@ def train(
 
     `faces` (a `Dataset` of `load_faces`, or an array (n, H, W)) are what the albedo prior of a random start learns from
     first. The run is kept in the folder `out`: checkpoints, a log, a picture an iteration, and the model. A folder that
-    holds a run of the same data and settings is resumed, unless `restart` is set. `on_step` is told the monitors of
+    holds a run of the same data and settings is resumed, unless `restart` is set. `on_step` is given the monitors of
     every step as they come.
     """
     config = config or Config()
     task = prepare(dataset, config)
     photos = face_rows(faces, config, task.shape)
-    run = Run(None if out is None else Path(out), config, dataset, distributed.is_first(), restart, photos)
     with distributed.peers():
+        run = TrainingRun(out, config, dataset, photos, restart)
         found = run.latest()
         if tensorboard:
             run.open_tensorboard()
@@ -93,9 +93,9 @@ def train(
         for _ in track(left, "EM"):
             if point.converged:
                 break
-            point, monitors, dreams = iterate(point, task, config)
+            point, monitors, samples = iterate(point, task, config)
             record(monitors)
-            _save_picture(run, point, task, dreams)
+            _save_picture(run, point, task, samples)
             run.save(*_arrays(point))
         model = finish(point, task, config, run)
         run.close()
@@ -105,7 +105,9 @@ def train(
 # ---- Step 1: the albedo prior, from faces
 
 
-def _pretrain(rows: np.ndarray, config: Config, run: Run, found: Any, record: Callable[[Monitors], None]) -> DBN:
+def _pretrain(
+    rows: np.ndarray, config: Config, run: TrainingRun, found: Any, record: Callable[[Monitors], None]
+) -> DBN:
     """Learn the albedo net from unlabelled faces, with a checkpoint after every epoch."""
     order = np.random.default_rng(seed_of(config.seed, "faces")).permutation(len(rows))
     held_out = max(1, min(len(rows) // 10, 1000))
@@ -114,23 +116,21 @@ def _pretrain(rows: np.ndarray, config: Config, run: Run, found: Any, record: Ca
 
     def after_epoch(stage: pretraining.Stage, monitors: dict[str, float]) -> None:
         record({"phase": "pretrain", **monitors})
-        arrays = checkpoint.flatten(stage.state, "cd")
-        for depth, layer in enumerate(stage.done):
-            arrays |= checkpoint.flatten(layer, f"layer{depth}")
-        run.save(arrays, {"phase": "pretrain", "done": len(stage.done)})
+        arrays = {f"cd.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(stage.state))}
+        layers = [describe(layer, f"layer{depth}", arrays) for depth, layer in enumerate(stage.done)]
+        run.save(arrays, {"phase": "pretrain", "layers": layers})
 
     resume = None
     if found is not None:
         arrays, meta = found
-        done = []
-        blank = DBN.random(draws.make_key(0), 1, (1, 1))  # of whatever size: `fill` asks for the structure alone
-        for depth in range(meta["done"]):
-            done.append(checkpoint.fill(blank.layers[0] if depth else blank.base, arrays, f"layer{depth}"))
+        done = [rebuild(layer, f"layer{depth}", arrays) for depth, layer in enumerate(meta["layers"])]
         below = jnp.asarray(seen)
         for layer in done:
             below = pretraining.go_up(layer, below)
         template = pretraining.start_layer(below, config.pretrain, seed, len(done), config.albedo_hidden[len(done)])
-        resume = pretraining.Stage(tuple(done), checkpoint.fill(template, arrays, "cd"))
+        leaves, structure = jax.tree.flatten(template)
+        state = structure.unflatten([jnp.asarray(arrays[f"cd.{i}"]) for i in range(len(leaves))])
+        resume = pretraining.Stage(tuple(done), state)
     layers, _ = pretraining.learn_net(
         seen,
         config.pretrain,
@@ -170,7 +170,7 @@ def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, 
     for block in ("noise_var", "light_mean", "light_precision", "prior"):
         check_finite(getattr(params, block), block, "M-step", number)
     fitted = time.perf_counter()
-    checked, dreams = _check(
+    checked, samples = _check(
         _unaware(params, expected, task, config, point), expected.mean, task, config, point.iteration
     )
     normals = expected.mean[:, pixels:].reshape(-1, 3, pixels)
@@ -195,7 +195,7 @@ def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, 
     resting = change < config.tolerance or change > STILL * point.change
     converged = resting and number > 1
     point = Point(number, params, expected.chains, expected.mean, expected.samples, change, converged)
-    return point, monitors, dreams
+    return point, monitors, samples
 
 
 def _taught(task: Task, config: Config) -> int:
@@ -228,7 +228,7 @@ def _check(params: Params, mean: np.ndarray, task: Task, config: Config, iterati
     held_out = np.arange(task.train, len(task.names))
     which = held_out if len(held_out) else np.arange(min(2, task.train))
     photo = task.brightest[which]
-    figures, dreams = check_prior(
+    figures, samples = check_prior(
         params,
         mean[: task.train],
         mean[which],
@@ -237,7 +237,7 @@ def _check(params: Params, mean: np.ndarray, task: Task, config: Config, iterati
         config,
         iteration,
     )
-    return {"checked_on": "held-out objects" if len(held_out) else "training objects", **figures}, dreams
+    return {"checked_on": "held-out objects" if len(held_out) else "training objects", **figures}, samples
 
 
 def light_errors(lights: np.ndarray, task: Task) -> Monitors:
@@ -258,7 +258,7 @@ def light_errors(lights: np.ndarray, task: Task) -> Monitors:
     }
 
 
-def finish(point: Point, task: Task, config: Config, run: Run) -> DLN:
+def finish(point: Point, task: Task, config: Config, run: TrainingRun) -> DLN:
     """The trained model; with `refit`, what was held out has its say in the prior at the end."""
     params, objects = point.params, len(task.names)
     if config.refit and _taught(task, config) < objects:
@@ -275,9 +275,8 @@ def finish(point: Point, task: Task, config: Config, run: Run) -> DLN:
         "monitors": {k: v for k, v in last.items() if not k.startswith("seconds")},
     }
     model = DLN(params, task.shape, config.preset, info)
-    if run.writes:
-        assert run.folder is not None
-        model.save(run.folder / "model.safetensors")
+    if (path := run.path("model.safetensors")) is not None:
+        model.save(path)
     return model
 
 
@@ -313,12 +312,12 @@ def _point(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Point:
     )
 
 
-def _save_picture(run: Run, point: Point, task: Task, dreams: np.ndarray) -> None:
-    if not run.writes:
+def _save_picture(run: TrainingRun, point: Point, task: Task, samples: np.ndarray) -> None:
+    path = run.path(f"pictures/em-{point.iteration:03}.png")
+    if path is None:
         return
     from deep_lambertian.support.pictures import save_png
 
-    assert run.folder is not None
     photos = np.asarray(task.data.images)[np.arange(len(task.names)), task.brightest].reshape(-1, *task.shape)
-    picture = training_sheet(task.names, photos, *from_rows(point.mean, task.shape), from_rows(dreams, task.shape))
-    save_png(run.folder / "pictures" / f"em-{point.iteration:03}.png", picture)
+    picture = training_sheet(task.names, photos, *from_rows(point.mean, task.shape), from_rows(samples, task.shape))
+    save_png(path, picture)

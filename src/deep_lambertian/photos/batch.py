@@ -4,13 +4,11 @@ out/batch.json   out/summary.csv   out/<object>/{posterior.npz, albedo.png, norm
 
 A batch is read, inferred, written and forgotten. An object's draws come from its own number in the sorted listing, and
 the sizes of batches from the listing too, not from what is still to be done: a run that was stopped, or is shared by
-many processes, finds what one process finds in one go. Processes share nothing but the folder; they meet before the
-start, to agree on what is missing, and at the end.
+many processes, finds what one process finds in one go. Processes share nothing but the folder; they agree on what is
+missing before the start, and exchange what has failed at the end.
 """
 
-import csv
 import hashlib
-import io
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -23,13 +21,15 @@ import numpy as np
 
 from deep_lambertian.data.dataset import Skipped
 from deep_lambertian.data.folder import Entry, ObjectFolder
-from deep_lambertian.inference.inputs import check_request
+from deep_lambertian.inference.inputs import Layout, check_request
 from deep_lambertian.inference.posterior import Posterior
+from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
 from deep_lambertian.support import distributed
-from deep_lambertian.support.files import atomic_write
+from deep_lambertian.support.files import write_csv, write_json
 from deep_lambertian.support.png import save_png16
 from deep_lambertian.support.progress import track
+from deep_lambertian.support.run_folder import RunFolder
 
 FORMAT, VERSION = "deep_lambertian batch", 1
 DESCRIPTION, SUMMARY = "batch.json", "summary.csv"
@@ -37,18 +37,6 @@ MARK = "posterior.npz"  # written last: an object that has it is done
 FILES = (MARK, "albedo.png", "normals.png", "lights.json")
 COLUMNS = ("object", "images", "light_x", "light_y", "light_z", "normals_std", "residual", "acceptance", "ok", "reason")
 KEPT = "the results written so far are intact"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What has become of one object: `reason` says why it failed, and is empty where it did not."""
-
-    name: str
-    reason: str = ""
-
-    @property
-    def ok(self) -> bool:
-        return not self.reason
 
 
 @dataclass(frozen=True)
@@ -82,57 +70,65 @@ class Batch:
     size: tuple[int, int]
 
 
+@dataclass(frozen=True)
+class BatchOptions:
+    """How a folder is worked through: at most `batch` objects at once by each process, files in sRGB or not.
+
+    `restart` discards what the folder of results holds. `on_object` is called with the name of each object that is
+    done, and the reason why it failed, which is empty where it did not.
+    """
+
+    batch: int = 32
+    srgb: bool = True
+    restart: bool = False
+    on_object: Callable[[str, str], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ValueError(f"batch: expected at least 1, got {self.batch}")
+
+
 def infer_folder(
     model: DLN,
     path: str | Path,
     out: str | Path,
+    sampler: Sampler | None = None,
     *,
-    batch: int = 32,
-    chains: int | None = None,
     seed: int = 0,
-    iterations: int | None = None,
-    srgb: bool = True,
-    keep: int = 0,
-    restart: bool = False,
-    on_object: Callable[[Outcome], None] | None = None,
-    **settings: Any,
+    options: BatchOptions | None = None,
 ) -> BatchResult:
     """Infer every object of `path`, `root/<object>/<image>` in a folder or archive, into a folder of its own in `out`.
 
-    Masks and lights that lie beside the images are used (see `load_folder`). At most `batch` objects are worked on at
-    once by each process. Started again with the same model, listing and settings, only what is missing is done;
-    others are refused unless `restart` discards what there is. The listing is that of names: photos that were replaced
-    under their old names go unnoticed where a result is there already. An object that cannot be used is reported, and
-    tried again the next time. `albedo.png` is linear, with white for 1; `normals.png` is (n+1)/2; both have 16 bits.
+    `sampler` is the model's own unless given. Masks and lights that lie beside the images are used (see
+    `load_folder`). Started again with the same model, listing and settings, only what is missing is done; others are
+    refused unless `options.restart` is set. The listing is that of names: photos that were replaced under their old
+    names go unnoticed where a result is there already. An object that cannot be used is reported, and tried again the
+    next time. `albedo.png` is linear, with white for 1; `normals.png` is (n+1)/2; both have 16 bits.
     """
-    if batch < 1:
-        raise ValueError(f"batch: expected at least 1, got {batch}")
-    chains = CHAINS[model.preset] if chains is None else chains
-    if chains < 1:
-        raise ValueError(f"chains: expected at least 1, got {chains}")
-    out = Path(out)
-    sampler = preset(model.preset).override(iterations=iterations, **settings)
+    options = options or BatchOptions()
+    sampler, out = sampler or model.sampler, Path(out)
     with distributed.peers(KEPT), distributed.together(lambda: _open(path, out)) as source:
-        told = {"chains": chains, "seed": seed, "srgb": srgb, "keep": keep, **asdict(sampler)}
-        description = describe(model, source, told)
-        missing = _agree(out, description, list(source.entries), restart)
-        mine = plan(source.entries, missing, batch)
+        settings = {"seed": seed, "srgb": options.srgb, **asdict(sampler)}
+        names = list(source.entries)
+        RunFolder(
+            out, "batch", describe(model, source, settings), restart=options.restart, results=_results(out, names)
+        )
+        missing = distributed.collect([name for name in names if not _is_done(out / name)])[0]
+        mine = plan(source.entries, missing, options.batch)
 
-        def work() -> dict[str, str]:
-            common = {"chains": chains, "seed": seed, "keep": keep, "iterations": iterations, **settings}
-            return _work(model, source, out, mine, srgb, common, on_object)
+        def infer(photos: list[Photos], numbers: list[int], size: tuple[int, int]) -> list[Posterior]:
+            return _infer(model, photos, Layout(numbers, size, jax.local_devices()), sampler, seed)
 
-        failed = {name: reason for part in distributed.collect(_unreadable(source)) for name, reason in part.items()}
-        tried = distributed.collect(distributed.together(work))
-        failed |= {name: reason for part in tried for name, reason in part.items()}
-
-        def write() -> None:
-            if distributed.is_first():
-                write_summary(out, list(source.entries), failed)
-
-        distributed.together(write)
+        failed = _all_of(distributed.collect(_unreadable(source)))
+        work = distributed.together(lambda: _work(model, source, out, mine, infer, options))
+        failed |= _all_of(distributed.collect(work))
+        distributed.together(lambda: write_summary(out, names, failed) if distributed.is_first() else None)
         wrong = sum(name in failed for name in missing)
-        return BatchResult(out, out / SUMMARY, len(missing) - wrong, len(source.entries) - len(missing), failed)
+        return BatchResult(out, out / SUMMARY, len(missing) - wrong, len(names) - len(missing), failed)
+
+
+def _all_of(parts: list[dict[str, str]]) -> dict[str, str]:
+    return {name: reason for part in parts for name, reason in part.items()}
 
 
 def _open(path: str | Path, out: Path) -> ObjectFolder:
@@ -168,75 +164,17 @@ def describe(model: DLN, source: ObjectFolder, settings: dict[str, Any]) -> dict
     }
 
 
-def _agree(out: Path, description: dict[str, Any], names: list[str], restart: bool) -> list[str]:
-    """The objects that are to be done, as the first process has found them before any process has begun."""
-    described = distributed.collect(description)
-    for process, other in enumerate(described):
-        differ = _differences(other, described[0])
-        if differ:
-            raise ValueError(
-                f"expected all processes to have the same model, objects and settings, got process {process} with "
-                f"{differ}, unlike process 0"
-            )
-
-    def first() -> list[str]:
-        return _prepare(out, description, names, restart) if distributed.is_first() else []
-
-    return distributed.collect(distributed.together(first))[0]
-
-
-def _prepare(out: Path, description: dict[str, Any], names: list[str], restart: bool) -> list[str]:
-    """Make the folder of results ready, or refuse one that holds other results; say which objects it lacks."""
-    out.mkdir(parents=True, exist_ok=True)
-    place = out / DESCRIPTION
-    if restart:
-        _discard(out, names)
-    if place.is_file():
-        try:
-            found = json.loads(place.read_text())
-            differ = _differences(found, description)
-        except (ValueError, AttributeError):
-            differ = "a description that cannot be read"
-        if differ:
-            raise ValueError(
-                f"{out}: holds results of another run, with {differ}; infer with the same model, objects and settings "
-                "to go on, choose another folder, or discard its results with --restart"
-            )
-    elif any(_is_done(out / name) for name in names):
-        raise ValueError(
-            f"{out}: holds results, but no {DESCRIPTION} that says how they came about; choose another folder, or "
-            "discard its results with --restart"
-        )
-    else:
-        with atomic_write(place) as file:
-            file.write(json.dumps(description, indent=2).encode())
-    return [name for name in names if not _is_done(out / name)]
-
-
-def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """Where two descriptions differ, in a few words; empty where they agree."""
-    words = {"format": "another format", "version": "another version", "model": "another model"}
-    words |= {"listing": "other objects or images", "objects": "other objects or images"}
-    differ = [words[name] for name in words if found.get(name) != wanted[name]]
-    old, new = found.get("settings", {}), wanted["settings"]
-    differ += [f"{name} {old.get(name)!r} (not {new[name]!r})" for name in new if old.get(name) != new[name]]
-    return ", ".join(dict.fromkeys(differ))
-
-
 def _is_done(folder: Path) -> bool:
     return all((folder / file).is_file() for file in FILES)
 
 
-def _discard(out: Path, names: list[str]) -> None:
-    """Remove the results of these objects, and, in a folder that is known to be one of results, of all others."""
+def _results(out: Path, names: list[str]) -> Iterator[Path]:
+    """The files of these objects' results and, in a folder that is known to be one of results, of all others."""
     folders = {out / name for name in names}
     if (out / DESCRIPTION).is_file():
         folders |= {found.parent for found in out.rglob(MARK)}
-    for folder in folders:
-        for file in FILES:
-            (folder / file).unlink(missing_ok=True)
-    for file in (SUMMARY, DESCRIPTION):
-        (out / file).unlink(missing_ok=True)
+    yield out / SUMMARY
+    yield from (folder / file for folder in folders for file in FILES)
 
 
 # ---- Who does what, and in which sizes
@@ -279,36 +217,35 @@ def _work(
     source: ObjectFolder,
     out: Path,
     batches: list[Batch],
-    srgb: bool,
-    settings: dict[str, Any],
-    on_object: Callable[[Outcome], None] | None,
+    infer: Callable[[list[Photos], list[int], tuple[int, int]], list[Posterior]],
+    options: BatchOptions,
 ) -> dict[str, str]:
     """Read, infer, write and forget one batch after the other; the reasons of the objects that failed."""
     numbers = {name: number for number, name in enumerate(source.entries)}
     failed: dict[str, str] = {}
 
-    def tell(name: str, reason: str = "") -> None:
+    def report(name: str, reason: str = "") -> None:
         if reason:
             failed[name] = reason
-        if on_object is not None:
-            on_object(Outcome(name, reason))
+        if options.on_object is not None:
+            options.on_object(name, reason)
 
     for each in track(batches, "inferring, in batches"):
         photos = []
         for name in each.names:
             try:
-                photos.append(_read(source, name, model.shape, srgb))
+                photos.append(_read(source, name, model.shape, options.srgb))
             except ValueError as error:
-                tell(name, str(error))
+                report(name, str(error))
         if not photos:
             continue
-        found = _infer(model, photos, [numbers[each.name] for each in photos], each.size, settings)
+        found = infer(photos, [numbers[one.name] for one in photos], each.size)
         for one, posterior in zip(photos, found, strict=True):
             if np.isfinite(posterior.scaled_normals).all() and np.isfinite(posterior.lights).all():
                 _save(out / one.name, one, posterior, numbers[one.name])
-                tell(one.name)
+                report(one.name)
             else:
-                tell(one.name, "the chain ended in numbers that are not finite; take a smaller step_size")
+                report(one.name, "the chain ended in numbers that are not finite; take a smaller step_size")
     return failed
 
 
@@ -329,19 +266,16 @@ def _read(source: ObjectFolder, name: str, shape: tuple[int, int], srgb: bool) -
     return Photos(name, images, [view.name for view in found], mask, lights, lost)
 
 
-def _infer(
-    model: DLN, photos: list[Photos], numbers: list[int], size: tuple[int, int], settings: dict[str, Any]
-) -> list[Posterior]:
-    lights = [each.lights for each in photos]
+def _infer(model: DLN, photos: list[Photos], layout: Layout, sampler: Sampler, seed: int) -> list[Posterior]:
+    lights = [each.lights for each in photos if each.lights is not None]  # all of a batch have them, or none
     try:
         return model.infer_many(
             [each.images for each in photos],
-            None if lights[0] is None else lights,
+            lights or None,
             [each.mask for each in photos],
-            numbers=numbers,
-            size=size,
-            devices=jax.local_devices(),
-            **settings,
+            seed=seed,
+            sampler=sampler,
+            layout=layout,
         )
     except jax.errors.JaxRuntimeError as error:  # not to be taken for a peer's death: no other process is involved
         raise OSError(f"inference of {len(photos)} objects has failed; try a smaller batch ({error})") from error
@@ -364,23 +298,19 @@ def _save(folder: Path, photos: Photos, posterior: Posterior, number: int) -> No
         },
         "skipped": photos.skipped,
     }
-    with atomic_write(folder / "lights.json") as file:
-        file.write(json.dumps(lights, indent=1).encode())
+    write_json(folder / "lights.json", lights)
     replace(posterior, info=posterior.info | about).save(folder / MARK)
 
 
 def write_summary(out: Path, names: list[str], failed: dict[str, str]) -> None:
     """One row for every object: those of earlier runs, those of this one, and those that failed."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
+    rows: list[list[Any]] = [list(COLUMNS)]
     for name in sorted({*names, *failed}):
         if name in failed:
-            table.writerow([name, *[""] * 7, "no", failed[name]])
+            rows.append([name, *[""] * 7, "no", failed[name]])
             continue
         found = json.loads((out / name / "lights.json").read_text())
         numbers = [*found["lights"][0]["light"], *(found["figures"][what] for what in COLUMNS[5:8])]
         left_out = f"left out: {'; '.join(found['skipped'])}" if found["skipped"] else ""
-        table.writerow([name, len(found["lights"]), *(f"{value:.5g}" for value in numbers), "yes", left_out])
-    with atomic_write(out / SUMMARY) as file:
-        file.write(text.getvalue().encode())
+        rows.append([name, len(found["lights"]), *(f"{value:.5g}" for value in numbers), "yes", left_out])
+    write_csv(out / SUMMARY, rows)

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from deep_lambertian.data.images import linear_to_srgb
 from deep_lambertian.geometry import angles_of, direction
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.photos.result import Result
-from deep_lambertian.report.photo_page import Page, save_result_report
+from deep_lambertian.report.photo_page import Page, encode, save_result_report
 from deep_lambertian.support.files import atomic_folder, atomic_write
 from deep_lambertian.support.pictures import grey, save_png, thumbnail
 from deep_lambertian.support.png import save_png16
@@ -117,11 +116,6 @@ def summary(post: Posterior) -> dict[str, float]:
         "albedo_std": round(float(post.albedo_std.mean()), 4),
         "residual": round(post.diagnostics.residual, 4),
     }
-
-
-def encode(values: np.ndarray, srgb: bool) -> np.ndarray:
-    """Linear light as the numbers of a file."""
-    return linear_to_srgb(values) if srgb else np.clip(values, 0, 1)
 
 
 def to_bytes(values: np.ndarray, srgb: bool) -> np.ndarray:

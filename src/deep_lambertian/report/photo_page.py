@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, select_autoescape
 from PIL import Image
 
 from deep_lambertian.data.images import linear_to_srgb
 from deep_lambertian.geometry import angles_of
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.support.files import atomic_write
+from deep_lambertian.report.experiment import render
+from deep_lambertian.support.files import write_text
 from deep_lambertian.support.pictures import normal_colours, thumbnail
 
 LONGEST = 1024  # pixels of a photo's longer side: more than the page ever shows
@@ -66,14 +66,12 @@ def displayed(page: Page, light: Any, ambient: float = 0.0, intensity: float = 1
 
 def render_result(page: Page) -> str:
     """The page as one HTML text that refers to nothing outside of itself."""
-    environment = Environment(
-        loader=PackageLoader("deep_lambertian.report"), autoescape=select_autoescape(["html"]), trim_blocks=True
-    )
     post = page.posterior
     script = resources.files("deep_lambertian.report").joinpath("templates", "relight.js").read_text("utf-8")
     lights = [_light(*pair) for pair in zip(post.lights, post.lights_std, strict=True)]
     stills = [("as estimated", post.lights[0]), *((words, np.array(at)) for words, at in STILLS)]
-    return environment.get_template("result.html").render(
+    return render(
+        "result.html",
         title=page.title,
         notes=page.notes,
         aspect=page.aspect,
@@ -92,9 +90,7 @@ def render_result(page: Page) -> str:
 
 def save_result_report(path: str | Path, page: Page) -> None:
     """Write the page to a file."""
-    text = render_result(page)
-    with atomic_write(path) as file:
-        file.write(text.encode())
+    write_text(path, render_result(page))
 
 
 def direction_words(light: np.ndarray) -> str:
@@ -110,9 +106,13 @@ def _factors(colour: np.ndarray | None) -> np.ndarray:
     return np.ones((1, 1, 3), np.float32) if colour is None else np.asarray(colour, np.float32)
 
 
+def encode(values: np.ndarray, srgb: bool) -> np.ndarray:
+    """Linear light as the numbers of a file."""
+    return linear_to_srgb(values) if srgb else np.clip(values, 0, 1)
+
+
 def _encoded(values: np.ndarray, srgb: bool) -> np.ndarray:
-    values = linear_to_srgb(values) if srgb else np.clip(values, 0, 1)
-    return np.round(255 * values).astype(np.uint8)
+    return np.round(255 * encode(values, srgb)).astype(np.uint8)
 
 
 def _png(picture: np.ndarray) -> str:

@@ -28,7 +28,7 @@ class PeerLostError(OSError):
 
 
 def initialise(coordinator: str | None = None, processes: int | None = None, process_id: int | None = None) -> None:
-    """Join the other processes of the run; with nothing told, and no scheduler to tell it, there are none.
+    """Join the other processes of the run; there are none where nothing is given and no scheduler has started any.
 
     Must come before anything is computed. `coordinator` is HOST:PORT of process 0.
     """
@@ -127,7 +127,7 @@ def agree(tree: Any) -> Any:
 
 
 def collect(value: Any) -> list[Any]:
-    """What each process says, something that JSON can hold, on every process. All of them wait for the last."""
+    """The value of each process, something that JSON can hold, on every process. All of them wait for the last."""
     if jax.process_count() == 1:
         return [value]
     from jax.experimental.multihost_utils import process_allgather
@@ -140,19 +140,19 @@ def collect(value: Any) -> list[Any]:
 
 
 def together(work: Callable[[], T]) -> T:
-    """Do `work`, in which processes do not meet, on every process; if it fails on one, it fails on all.
+    """Do `work`, in which processes exchange nothing, on every process; if it fails on one, it fails on all.
 
-    Without this the others would wait at their next meeting for a process that has gone home.
+    Without this the others would wait, where processes next exchange something, for one that has ended.
     """
     result, error = None, None
     try:
         result = work()
     except Exception as caught:
         error = caught
-    said = collect(None if error is None else _first_line(error))
+    failures = collect(None if error is None else _first_line(error))
     if error is not None:
         raise error
-    for process, message in enumerate(said):
+    for process, message in enumerate(failures):
         if message is not None:
-            raise OSError(f"process {process} of {len(said)} has failed: {message}")
+            raise OSError(f"process {process} of {len(failures)} has failed: {message}")
     return result  # type: ignore[return-value]

@@ -7,6 +7,7 @@ batches are filled up to few sizes, because every size is compiled anew, which t
 import math
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from deep_lambertian.inference.inputs import Layout
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.inference.sampler import preset
 from deep_lambertian.model import DLN, load_model
 from deep_lambertian.support.resampling import average_areas
 from deep_lambertian.tasks.recognition import cone_distances, nearest, subspace_distances
@@ -33,7 +34,62 @@ LEAST = 1e-6  # of an image's energy: a camera of 8 bits tells no smaller distan
 ROWS = 512  # images whose distances are found at a time
 
 
-class IlluminationInvariantFeatures(TransformerMixin, BaseEstimator):
+@dataclass(repr=False, eq=False)
+class ImageEstimator(BaseEstimator):
+    """What both estimators share: a row of X is an image, and inference by `model` has these settings.
+
+    Dataclasses keep parameters as they are given, with the explicit signature that scikit-learn reads them from.
+    """
+
+    model: DLN | str | Path = "yaleb24"
+    _: KW_ONLY
+    shape: str | tuple[int, int] = "auto"
+    iterations: int | None = None
+    chains: int | None = None
+    batch: int = 32
+    seed: int = 0
+
+    def _prepare(self, X: np.ndarray) -> DLN:
+        """Find the model and the shape of the images, and refuse settings that inference would refuse later."""
+        model = find_model(self.model)
+        self.shape_ = find_shape(self.shape, X.shape[1])
+        model.sampler.override(iterations=_whole(self.iterations))
+        for name, value in (("batch", self.batch), ("chains", 1 if self.chains is None else self.chains)):
+            if not isinstance(value, Integral) or int(value) < 1:
+                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
+        return model
+
+    def _validated(self, X: Any) -> np.ndarray:
+        """Rows for a fitted estimator."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=FLOATS)
+        _check_range(X)
+        return X
+
+    def _infer(
+        self, model: DLN, objects: Iterator[np.ndarray], size: tuple[int, int], what: str
+    ) -> Iterator[Posterior]:
+        """The posteriors of objects (P, H, W), a batch of one `size` (objects, images) at a time.
+
+        All have the number 0, and so the same draws: an object's result does not depend on its place.
+        """
+        settings = {name: _whole(getattr(self, name)) for name in ("iterations", "chains", "seed")}
+        start = 0
+        for batch in batched(objects, size[0]):
+            layout = Layout([0] * len(batch), size, jax.local_devices())
+            found = model.infer_many(batch, layout=layout, **settings)
+            for i, post in enumerate(found, start):
+                if not np.isfinite(post.scaled_normals).all():
+                    raise ValueError(
+                        f"{what} {i} of X: expected light of about [0, 1] that inference can explain, got up to "
+                        f"{np.abs(batch[i - start]).max():g}, and a chain that ended in numbers that are not finite"
+                    )
+                yield post
+            start += len(batch)
+
+
+@dataclass(repr=False, eq=False)
+class IlluminationInvariantFeatures(TransformerMixin, ImageEstimator):
     """Images to what is left of them when the light is taken away: one object is inferred from each row of X.
 
     `model` is a DLN, a file, or the name of a model that comes with the package. `output` is "albedo", V features for
@@ -46,43 +102,22 @@ class IlluminationInvariantFeatures(TransformerMixin, BaseEstimator):
     its features do not depend on the rows beside it.
     """
 
-    def __init__(
-        self,
-        model: DLN | str | Path = "yaleb24",
-        output: str = "albedo",
-        shape: str | tuple[int, int] = "auto",
-        iterations: int | None = None,
-        chains: int | None = None,
-        batch: int = 32,
-        seed: int = 0,
-    ) -> None:
-        self.model = model
-        self.output = output
-        self.shape = shape
-        self.iterations = iterations
-        self.chains = chains
-        self.batch = batch
-        self.seed = seed
+    output: str = "albedo"
 
     def fit(self, X: Any, y: Any = None) -> "IlluminationInvariantFeatures":
         """Read the model and check the settings."""
         _check_choice("output", self.output, OUTPUTS)
         X = validate_data(self, X, dtype=FLOATS)
-        self.model_ = find_model(self.model)
-        self.shape_ = find_shape(self.shape, X.shape[1])
-        _check_settings(self.model_, self.iterations, self.chains, self.batch)
+        self.model_ = self._prepare(X)
         return self
 
     def transform(self, X: Any) -> np.ndarray:
         """Features (rows, V) or (rows, 3V), float32."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=FLOATS)
-        _check_range(X)
+        X = self._validated(X)
         _check_choice("output", self.output, OUTPUTS)
         features = np.empty((len(X), len(self.get_feature_names_out())), np.float32)
         images = (as_images(row[None], self.shape_, self.model_.shape) for row in X)
-        settings = {"iterations": self.iterations, "chains": self.chains, "seed": self.seed}
-        for i, post in enumerate(_infer(self.model_, images, (self.batch, 1), "row", **settings)):
+        for i, post in enumerate(self._infer(self.model_, images, (self.batch, 1), "row")):
             features[i] = getattr(post, self.output).reshape(-1)
         return features
 
@@ -100,8 +135,9 @@ class IlluminationInvariantFeatures(TransformerMixin, BaseEstimator):
         return tags
 
 
-class LambertianSubspaceClassifier(ClassifierMixin, BaseEstimator):
-    r"""Recognition from one image of each object, or a few, under whatever light (Sec. 4.1 of the paper).
+@dataclass(repr=False, eq=False)
+class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
+    r"""Recognition from one image of each object, or a few, under whatever light (Sec. 4.3 of the paper).
 
     All images of a class show one object. Its surface is inferred from them together; a new image is of the class
     whose surface, under the light that suits best, comes nearest to it.
@@ -114,23 +150,7 @@ class LambertianSubspaceClassifier(ClassifierMixin, BaseEstimator):
     After `fit`, `scaled_normals_` (classes, V, 3) are the surfaces and `classes_` their labels.
     """
 
-    def __init__(
-        self,
-        model: DLN | str | Path = "yaleb24",
-        rule: str = "shadow",
-        shape: str | tuple[int, int] = "auto",
-        iterations: int | None = None,
-        chains: int | None = None,
-        batch: int = 32,
-        seed: int = 0,
-    ) -> None:
-        self.model = model
-        self.rule = rule
-        self.shape = shape
-        self.iterations = iterations
-        self.chains = chains
-        self.batch = batch
-        self.seed = seed
+    rule: str = "shadow"
 
     def fit(self, X: Any, y: Any) -> "LambertianSubspaceClassifier":
         """Infer one surface for each class."""
@@ -139,16 +159,14 @@ class LambertianSubspaceClassifier(ClassifierMixin, BaseEstimator):
         with warnings.catch_warnings():  # as many classes as images is what one image of each means
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             check_classification_targets(y)
-        model = find_model(self.model)
-        self.shape_, self.model_shape_ = find_shape(self.shape, X.shape[1]), model.shape
-        _check_settings(model, self.iterations, self.chains, self.batch)
+        model = self._prepare(X)
+        self.model_shape_ = model.shape
         _check_range(X)
         self.classes_, members = np.unique(y, return_inverse=True)
         count = len(self.classes_)
         size = min(self.batch, fill_up(count)), fill_up(int(np.bincount(members).max()))
         images = (as_images(X[members == g], self.shape_, model.shape) for g in range(count))
-        settings = {"iterations": self.iterations, "chains": self.chains, "seed": self.seed}
-        found = _infer(model, images, size, "class", **settings)
+        found = self._infer(model, images, size, "class")
         self.scaled_normals_ = np.stack([post.scaled_normals.reshape(-1, 3) for post in found])
         self.noise_var_ = np.asarray(model.params.noise_var)  # all that prediction needs of the model
         return self
@@ -180,10 +198,8 @@ class LambertianSubspaceClassifier(ClassifierMixin, BaseEstimator):
 
     def _distances(self, X: Any) -> np.ndarray:
         """Squared distances (rows, classes), none below `LEAST` of the image's own square, which rounding may reach."""
-        check_is_fitted(self)
+        X = self._validated(X)
         _check_choice("rule", self.rule, RULES)
-        X = validate_data(self, X, reset=False, dtype=FLOATS)
-        _check_range(X)
         return np.concatenate([self._distances_of(X[start : start + ROWS]) for start in range(0, len(X), ROWS)])
 
     def _distances_of(self, rows: np.ndarray) -> np.ndarray:
@@ -242,27 +258,6 @@ def fill_up(count: int) -> int:
     return size
 
 
-def _infer(
-    model: DLN, objects: Iterator[np.ndarray], size: tuple[int, int], what: str, **settings: Any
-) -> Iterator[Posterior]:
-    """The posteriors of objects (P, H, W), a batch of one `size` (objects, images) at a time.
-
-    All have the number 0, and so the same draws: an object's result does not depend on its place.
-    """
-    settings = {name: _whole(value) for name, value in settings.items()}
-    start = 0
-    for batch in batched(objects, size[0]):
-        found = model.infer_many(batch, numbers=[0] * len(batch), size=size, devices=jax.local_devices(), **settings)
-        for i, post in enumerate(found, start):
-            if not np.isfinite(post.scaled_normals).all():
-                raise ValueError(
-                    f"{what} {i} of X: expected light of about [0, 1] that inference can explain, got up to "
-                    f"{np.abs(batch[i - start]).max():g}, and a chain that ended in numbers that are not finite"
-                )
-            yield post
-        start += len(batch)
-
-
 def batched(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
     """Lists of `size` items, the last of which may be shorter (as `itertools.batched` of Python 3.12)."""
     batch = []
@@ -283,14 +278,6 @@ def _log_likelihoods(distances: np.ndarray) -> np.ndarray:
 def _whole(value: Any) -> Any:
     """NumPy's whole numbers, which grids of parameters are made of, as Python's."""
     return int(value) if isinstance(value, Integral) else value
-
-
-def _check_settings(model: DLN, iterations: Any, chains: Any, batch: Any) -> None:
-    """Refuse in `fit` what inference would refuse later."""
-    preset(model.preset).override(iterations=_whole(iterations))
-    for name, value in (("batch", batch), ("chains", 1 if chains is None else chains)):
-        if not isinstance(value, Integral) or int(value) < 1:
-            raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
 
 
 def _check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:

@@ -1,7 +1,5 @@
 """Whose photo is this? People are known by a photo or more each, under any light; others are aligned and named."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,9 +10,10 @@ import numpy as np
 from deep_lambertian.data.folder import natural
 from deep_lambertian.data.images import decode, is_image_name
 from deep_lambertian.data.sources import Source, open_source
+from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
-from deep_lambertian.photos.placing import prepare_photos
-from deep_lambertian.support.files import atomic_write
+from deep_lambertian.photos.placing import Placement, prepare_photos
+from deep_lambertian.support.files import write_csv
 from deep_lambertian.support.progress import track
 from deep_lambertian.tasks.recognition import cone_distances, subspace_distances
 
@@ -72,7 +71,7 @@ def learn_people(
     align: bool = True,
     srgb: bool = True,
     seed: int = 0,
-    **settings: Any,
+    sampler: Sampler | None = None,
 ) -> Gallery:
     """Infer the surface of every person of a folder or archive."""
     names, crops, problems = [], [], []
@@ -89,18 +88,18 @@ def learn_people(
             f"{path}: expected at least two people with a usable photo, got {len(names)}"
             + (f" ({'; '.join(problems[:3])})" if problems else "")
         )
-    posts = model.infer_many(crops, seed=seed, **settings)
+    posts = model.infer_many(crops, seed=seed, sampler=sampler)
     return Gallery(model, names, np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]), problems)
 
 
-def recognise_photos(
+def recognize_photos(
     gallery: Gallery, path: str | Path, *, rule: Rule = "shadow", align: bool = True, srgb: bool = True
 ) -> list[Answer]:
     """Who is on each photo of a folder or archive."""
     found = []
     with open_source(path) as source:
         files = sorted((file for files in _people(source).values() for file in files), key=natural)
-        for name in track(files, "recognising"):
+        for name in track(files, "recognizing"):
             truth = name.rpartition("/")[0]
             crop = _crop(gallery.model, source, name, align, srgb)
             if isinstance(crop, str):
@@ -114,7 +113,7 @@ def recognise_photos(
     return found
 
 
-def score(answers: Sequence[Answer], names: Sequence[str]) -> dict[str, Any]:
+def count_errors(answers: Sequence[Answer], names: Sequence[str]) -> dict[str, Any]:
     """How many photos were read and, where the truth is known, how many named rightly."""
     judged = [each for each in answers if each.truth in names and not each.problem]
     wrong = sum(each.label != each.truth for each in judged)
@@ -126,14 +125,9 @@ def score(answers: Sequence[Answer], names: Sequence[str]) -> dict[str, Any]:
 
 def write_answers(path: str | Path, answers: Sequence[Answer]) -> None:
     """The answers as CSV."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(COLUMNS)
-    for each in answers:
-        values = [getattr(each, column) for column in COLUMNS]
-        table.writerow(["" if v != v else f"{v:.6g}" if isinstance(v, float) else v for v in values])
-    with atomic_write(path) as file:
-        file.write(text.getvalue().encode())
+    rows = ([getattr(each, column) for column in COLUMNS] for each in answers)
+    shown = (["" if v != v else f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
+    write_csv(path, [COLUMNS, *shown])
 
 
 def _people(source: Source) -> dict[str, list[str]]:
@@ -150,7 +144,7 @@ def _crop(model: DLN, source: Source, file: str, align: bool, srgb: bool) -> np.
     """The face of a photo at the model's size and brightness, or what is wrong with it."""
     try:
         picture = decode(source.read(file), file, srgb=srgb, colour=True).pixels
-        photo = prepare_photos([(file, picture)], model, align=align)[0][0]
+        photo = prepare_photos([(file, picture)], model, Placement(align=align))[0][0]
     except ValueError as error:  # no image, no face, several faces, black
         return str(error) if file in str(error) else f"{file}: {error}"
     return (photo.exposure * photo.alignment.crop(photo.grey, model.shape)).astype(np.float32)

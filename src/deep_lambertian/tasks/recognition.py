@@ -1,4 +1,4 @@
-r"""Whose image is this? Distances of images to what each person may look like under any light (Sec. 4.1).
+r"""Whose image is this? Distances of images to what each person may look like under any light (Sec. 4.3).
 
 The images of a surface with scaled normals M = a·n (V, 3) under all lights are the span of its three columns; with
 attached shadows they are the cone {max(M ℓ, 0)} instead (Belhumeur & Kriegman, 1998).
@@ -6,8 +6,7 @@ attached shadows they are the cone {max(M ℓ, 0)} instead (Belhumeur & Kriegman
 
 import numpy as np
 
-ROUNDS = 15  # by then which pixels are lit no longer changes, or goes round in a circle
-RIDGE = 1e-9
+from deep_lambertian.tasks.relighting import fit_cone
 
 
 def subspace_distances(bases: np.ndarray, probes: np.ndarray) -> np.ndarray:
@@ -34,28 +33,6 @@ def cone_distances(scaled_normals: np.ndarray, probes: np.ndarray, noise_var: np
         lights = fit_cone(surface, probes, precision)
         found[:, g] = (probes - np.maximum(lights @ surface.T, 0)) ** 2 @ precision
     return found
-
-
-def fit_cone(surface: np.ndarray, probes: np.ndarray, precision: np.ndarray | None = None) -> np.ndarray:
-    """The lights (N, 3) under which max(M ℓ, 0) comes nearest to each of the probes (N, V); see `cone_distances`."""
-    precision = np.ones(len(surface)) if precision is None else precision
-    outer = np.einsum("vi,vj->vij", surface, surface).reshape(-1, 9)
-    best, least = np.zeros((len(probes), 3)), np.full(len(probes), np.inf)
-    moving, lit = np.arange(len(probes)), np.ones(probes.shape, bool)
-    for _ in range(ROUNDS + 1):
-        seen, active = probes[moving], lit * precision
-        system = (active @ outer).reshape(-1, 3, 3) + RIDGE * np.eye(3)
-        lights = np.linalg.solve(system, ((active * seen) @ surface)[..., None])[..., 0]
-        predicted = lights @ surface.T
-        cost = (seen - np.maximum(predicted, 0)) ** 2 @ precision
-        better = cost < least[moving]
-        best[moving[better]], least[moving[better]] = lights[better], cost[better]
-        now = predicted > 0
-        changed = np.any(now != lit, axis=1)  # the same pixels lit give the same light again
-        moving, lit = moving[changed], now[changed]
-        if not len(moving):
-            break
-    return best
 
 
 def nearest(distances: np.ndarray) -> np.ndarray:

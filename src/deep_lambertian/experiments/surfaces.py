@@ -1,62 +1,82 @@
-"""Surfaces of test subjects from a few images of each, inferred once and used by every figure."""
+"""Surfaces of test objects from a few images of each, inferred once and used by every figure (Sec. 4.1, 4.2)."""
 
 import math
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from deep_lambertian.data import Dataset
-from deep_lambertian.experiments.cache import Cache
-from deep_lambertian.experiments.trials import Test
+from deep_lambertian.experiments.one_shot import Key, RecognitionTest, Surfaces
 from deep_lambertian.geometry import angles
-from deep_lambertian.inference.sampler import CHAINS
+from deep_lambertian.inference.inputs import Layout
 from deep_lambertian.model import DLN
-from deep_lambertian.tasks.mean_shape import mean_shape
+from deep_lambertian.support.run_folder import RunFolder
+from deep_lambertian.tasks.baselines import mean_shape
 from deep_lambertian.tasks.relighting import relighting_rmse
 
 BATCH = 70  # sets of images at a time: results are kept as they come
-Key = tuple[int, tuple[int, ...]]  # a person, and which of its gallery images
+
+
+def infer_kept(
+    model: DLN,
+    images: Sequence[np.ndarray],
+    folder: RunFolder,
+    name: str,
+    batch: int,
+    *,
+    masks: Sequence[np.ndarray] | None = None,
+    numbers: Sequence[int] | None = None,
+    **settings: Any,
+) -> dict[str, np.ndarray]:
+    """Scaled and unit normals (S, V, 3) and albedo (S, V) of S objects, in batches of one shape that are kept."""
+    numbers = range(len(images)) if numbers is None else numbers
+    size = min(batch, len(images)), max(len(each) for each in images)
+    parts = []
+    for first in range(0, len(images), batch):
+        here = slice(first, min(first + batch, len(images)))
+
+        def infer(here: slice = here) -> dict[str, np.ndarray]:
+            mask = None if masks is None else masks[here]
+            posts = model.infer_many(images[here], mask=mask, layout=Layout(numbers[here], size), **settings)
+            return {
+                "scaled": np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]),
+                "normals": np.stack([post.normals.reshape(-1, 3) for post in posts]),
+                "albedo": np.stack([post.albedo.reshape(-1) for post in posts]),
+            }
+
+        parts.append(folder.arrays(f"surfaces-{name}-{first:04}", infer))
+    return {what: np.concatenate([part[what] for part in parts]) for what in parts[0]}
 
 
 def infer_sets(
-    model: DLN, test: Test, sets: list[Key], cache: Cache, name: str, seed: int, **settings: Any
-) -> dict[Key, dict[str, np.ndarray]]:
-    """Scaled normals, unit normals (V, 3) and albedo (V,) for every set of images, in batches that are kept.
+    model: DLN, test: RecognitionTest, sets: list[Key], folder: RunFolder, name: str, **settings: Any
+) -> Surfaces:
+    """What every set of images gives.
 
-    The more images, the less there is to average over: unless told, the preset's chains are shared by the images of a
+    The more images, the less there is to average over: unless given, the preset's chains are shared by the images of a
     set. Sets with as many chains share a shape, so that few shapes are compiled.
     """
-    most = settings.pop("chains", None)
+    given = settings.pop("chains", None)
     found = {}
-    for chains, group in groupby(sorted(sets, key=lambda key: len(key[1])), lambda key: most or share(model, key)):
+    for chains, group in groupby(sorted(sets, key=lambda key: len(key[1])), lambda key: given or share(model, key)):
         alike = list(group)
-        size = min(BATCH, len(alike)), max(len(images) for _, images in alike)
-        for first in range(0, len(alike), BATCH):
-            batch = alike[first : first + BATCH]
-            numbers = [sets.index(key) for key in batch]
-
-            def infer(batch: Any = batch, numbers: Any = numbers, size: Any = size, chains: int = chains) -> Any:
-                images = [test.images[person][list(chosen)].reshape(-1, *test.shape) for person, chosen in batch]
-                posts = model.infer_many(images, seed=seed, numbers=numbers, size=size, chains=chains, **settings)
-                return {
-                    "scaled": np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]),
-                    "normals": np.stack([post.normals.reshape(-1, 3) for post in posts]),
-                    "albedo": np.stack([post.albedo.reshape(-1) for post in posts]),
-                }
-
-            arrays = cache.arrays(f"surfaces-{name}-{chains}-{first:04}", infer)
-            for i, key in enumerate(batch):
-                found[key] = {what: values[i] for what, values in arrays.items()}
+        images = [test.images[person][list(chosen)].reshape(-1, *test.shape) for person, chosen in alike]
+        numbers = [sets.index(key) for key in alike]
+        arrays = infer_kept(
+            model, images, folder, f"{name}-{chains}", BATCH, numbers=numbers, chains=chains, **settings
+        )
+        found |= {key: {what: values[i] for what, values in arrays.items()} for i, key in enumerate(alike)}
     return found
 
 
 def share(model: DLN, key: Key) -> int:
     """Chains for a set of images: as many as make the preset's number, times the images."""
-    return math.ceil(CHAINS[model.preset] / len(key[1]))
+    return math.ceil(model.sampler.chains / len(key[1]))
 
 
-def mean_shape_sets(normals: np.ndarray, test: Test, sets: list[Key]) -> dict[Key, dict[str, np.ndarray]]:
+def mean_shape_sets(normals: np.ndarray, test: RecognitionTest, sets: list[Key]) -> Surfaces:
     """The same by the average normals (H, W, 3) of other people."""
     flat, found = normals.reshape(-1, 3), {}
     for person, chosen in sets:
@@ -78,8 +98,8 @@ def common_map(model: DLN, train: Dataset, references: np.ndarray, seed: int) ->
 
 
 def judge(
-    surfaces: dict[Key, dict[str, np.ndarray]],
-    test: Test,
+    surfaces: Surfaces,
+    test: RecognitionTest,
     references: np.ndarray,
     counts: tuple[int, ...],
     mapped: np.ndarray | None = None,
@@ -107,8 +127,3 @@ def judge(
         found["albedo_correlation"][str(count)] = float(np.mean(albedo))
         found["relighting_rmse"][str(count)] = float(np.mean(errors))
     return found
-
-
-def by_key(surfaces: dict[Key, dict[str, np.ndarray]]) -> dict[Key, np.ndarray]:
-    """Scaled normals alone, as recognition takes them."""
-    return {key: value["scaled"] for key, value in surfaces.items()}

@@ -6,10 +6,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from deep_lambertian.experiments.aloi import Views
-from deep_lambertian.model import DLN
-from deep_lambertian.report import experiment
-from deep_lambertian.support.files import atomic_write
+from deep_lambertian.experiments.aloi import AloiFindings, Views
+from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
+from deep_lambertian.support.files import write_csv
 from deep_lambertian.support.pictures import grey, normal_colours, save_png, sheet
 
 SHOWN, LIGHTS = 10, 3  # objects of the picture, and lights drawn for each
@@ -25,26 +24,22 @@ LABELS = {
 }
 
 
-def draw(
-    out: Path, results: dict[str, Any], model: DLN, views: list[Views], surfaces: dict[str, np.ndarray], seed: int
-) -> Path:
+def draw(found: AloiFindings, out: Path) -> Path:
     """Write pictures, tables and figures, and the page that shows them."""
-    save_png(out / "figure8.png", objects_sheet(views, surfaces, model.sample_lights(LIGHTS, seed)))
+    results, views = found.results, found.views
+    lights = found.model.sample_lights(LIGHTS, results["seed"])
+    save_png(out / "figure8.png", objects_sheet(views, found.surfaces, lights))
     prediction_plot(results, out / "prediction.png")
-    table = prediction_table(results)
-    experiment.write_csv(out / "prediction.csv", table)
-    experiment.write_csv(out / "objects.csv", objects_table(results))
-    experiment.write_json(out / "results.json", results)
+    write_csv(out / "objects.csv", objects_rows(results))
     most = max(len(each.others) for each in views)
     sections = [
-        (
+        Section(
             "Figure 8: objects from one held-out image",
             "From above: the image, the inferred albedo, the inferred normals, and the object under three lights drawn "
             "from the learned prior of lights, the same for all. Each tile is as bright as its brightest pixels allow.",
             out / "figure8.png",
-            None,
         ),
-        (
+        Section(
             f"Predicting the object's other {most} held-out images",
             "Root mean square error within the mask, intensities from 0 to 1; only the light is fitted: that of "
             "max(M·ℓ, 0) for surfaces, three coefficients for the SVD, one factor for images. Each dot is an object, "
@@ -52,27 +47,26 @@ def draw(
             "where it is below 0, the DLN that sees one held-out image does better. It learned its prior from the "
             "training images of the same objects, but infers from the one image alone.",
             out / "prediction.png",
-            table,
+            prediction_table(results),
+            "prediction.csv",
         ),
     ]
+    return write_report(out, "Deep Lambertian Networks on ALOI", _notes(results), sections, results)
+
+
+def _notes(results: dict[str, Any]) -> list[str]:
     counts, trained = results["images"], results["trained_on"]
-    notes = [
+    given = (
+        f"The model was given, not trained here: on {trained['objects']} objects, {trained['images']} images. "
+        "If held-out images were among them, its figures flatter it."
+    )
+    return [
         f"ALOI, {results['objects']} objects, {results['size']}×{results['size']} pixels, seed {results['seed']}: "
         f"{counts['train']} images to learn from, {counts['input']} to infer from, {counts['predicted']} to predict.",
         "Intensities are the files' own, not linear light, as in the paper; masks are derived from the images.",
-        *(
-            [
-                f"The model was given, not trained here: on {trained['objects']} objects, {trained['images']} images. "
-                "If held-out images were among them, its figures flatter it."
-            ]
-            if results["given_model"]
-            else []
-        ),
-        *(["A quick run: too short for its figures to be quoted."] if results["quick"] else []),
+        *([given] if results["given_model"] else []),
+        *([QUICK] if results["quick"] else []),
     ]
-    page = out / "report.html"
-    experiment.write_page(page, "Deep Lambertian Networks on ALOI", notes, sections)
-    return page
 
 
 def objects_sheet(views: list[Views], surfaces: dict[str, np.ndarray], lights: np.ndarray) -> Image.Image:
@@ -105,55 +99,42 @@ def _on_grey(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 def prediction_plot(results: dict[str, Any], path: Path) -> None:
     """Each object's error by method, and their mean with its interval."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8.5, 4.2), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
     names = _order(results)
     apart = np.linspace(-0.22, 0.22, results["objects"])
-    for row, name in enumerate(names):
-        errors = [each[name] for each in results["per_object"].values()]
-        found = results["prediction_rmse"][name]
-        colour = "tab:blue" if name.startswith("dln") else "tab:gray"
-        axes.plot(errors, row + apart, ".", color=colour, alpha=0.4, markersize=4)
-        axes.plot(found["interval"], [row, row], color=colour, linewidth=3)
-        axes.plot(found["mean"], row, "D", color=colour, markeredgecolor="white", markersize=8)
-    axes.set_yticks(range(len(names)), [LABELS[name] for name in names])
-    axes.invert_yaxis()
-    axes.set(xlabel="root mean square error in held-out images", xlim=(0, None))
-    axes.grid(axis="x", alpha=0.3)
-    with atomic_write(path) as file:
-        figure.savefig(file, format="png", dpi=130)
+    with plot(path, 8.5, 4.2) as axes:
+        for row, name in enumerate(names):
+            errors = [each[name] for each in results["per_object"].values()]
+            found = results["prediction_rmse"][name]
+            colour = "tab:blue" if name.startswith("dln") else "tab:gray"
+            axes.plot(errors, row + apart, ".", color=colour, alpha=0.4, markersize=4)
+            axes.plot(found["interval"], [row, row], color=colour, linewidth=3)
+            axes.plot(found["mean"], row, "D", color=colour, markeredgecolor="white", markersize=8)
+        axes.set_yticks(range(len(names)), [LABELS[name] for name in names])
+        axes.invert_yaxis()
+        axes.set(xlabel="root mean square error in held-out images", xlim=(0, None))
+        axes.grid(axis="x", alpha=0.3)
 
 
-def prediction_table(results: dict[str, Any]) -> experiment.Table:
+def prediction_table(results: dict[str, Any]) -> Table:
     """Errors by method, the least first."""
     rows = []
     for name in _order(results):
         found, less = results["prediction_rmse"][name], results["dln_minus"].get(name)
-        rows.append(
-            [
-                LABELS[name],
-                f"{found['mean']:.4f}",
-                f"{found['interval'][0]:.4f}–{found['interval'][1]:.4f}",
-                f"{found['median']:.4f}",
-                ""
-                if less is None
-                else f"{less['mean']:+.4f} ({less['interval'][0]:+.4f} to {less['interval'][1]:+.4f})",
-            ]
-        )
-    return ["prediction from", "mean", "95 % interval", "median", "DLN from one image minus this"], rows
+        low, high = found["interval"]
+        cells = [LABELS[name], f"{found['mean']:.4f}", f"{low:.4f}–{high:.4f}", f"{found['median']:.4f}", ""]
+        if less is not None:
+            cells[-1] = f"{less['mean']:+.4f} ({less['interval'][0]:+.4f} to {less['interval'][1]:+.4f})"
+        rows.append(cells)
+    return Table(["prediction from", "mean", "95 % interval", "median", "DLN from one image minus this"], rows)
 
 
-def objects_table(results: dict[str, Any]) -> experiment.Table:
-    """Errors object by object, under the methods' own names."""
+def objects_rows(results: dict[str, Any]) -> list[list[str]]:
+    """Errors object by object, under the methods' own names, which are the first row."""
     names = list(results["prediction_rmse"])
     rows = [
         [name, row["input"], *(f"{row[method]:.6f}" for method in names)] for name, row in results["per_object"].items()
     ]
-    return ["object", "input", *names], rows
+    return [["object", "input", *names], *rows]
 
 
 def _order(results: dict[str, Any]) -> list[str]:

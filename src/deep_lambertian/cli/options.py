@@ -1,0 +1,67 @@
+"""What several commands share: arguments, checks before the work, and ways to print."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a bundled model's name (see dln models) or a model file")
+
+
+def add_chain_arguments(parser: argparse.ArgumentParser, what: str = "object") -> None:
+    parser.add_argument("--chains", type=int, metavar="N", help=f"N chains for each {what} (default: the preset's)")
+    parser.add_argument("--iterations", type=int, metavar="N", help="sweeps of a chain (default: as the model has it)")
+
+
+def add_process_arguments(parser: argparse.ArgumentParser) -> None:
+    """Of commands that many processes can share."""
+    group = parser.add_argument_group("many processes")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 listens")
+    group.add_argument("--processes", type=int, metavar="N", help="how many processes there are")
+    group.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0")
+
+
+def numbers(text: str, count: int, option: str, form: str) -> list[float]:
+    """`count` numbers between commas, or a ValueError that shows the form they should have."""
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if len(found) != count:
+        raise ValueError(f"{option}: expected {form}, got {text!r}")
+    return found
+
+
+def check_writable(path: Path) -> None:
+    """Refuse, before the work, a place where no folder for results can be made, or nothing be written into it."""
+    import tempfile  # 20 ms, which no command's help should cost
+
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path}: expected a folder for the results, found a file of that name")
+    there = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):  # permissions say one thing, disks another
+            pass
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise PermissionError(
+            f"{path}: expected a folder that can be written to, {there} cannot ({reason}); choose another --out"
+        ) from error
+
+
+def progress_printer(options: argparse.Namespace) -> Callable[[str], None]:
+    """A function that prints what is being done, on standard error, unless --quiet is given."""
+
+    def say(text: str) -> None:
+        if not options.quiet:
+            print(text, file=sys.stderr, flush=True)
+
+    return say
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))

@@ -1,0 +1,234 @@
+"""Figures 4 to 7 of a run on Yale B, as pictures, tables and one page."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from deep_lambertian.experiments.yaleb import Variant, YalebFindings
+from deep_lambertian.priors import DBN, Product
+from deep_lambertian.priors.generate import generate
+from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
+from deep_lambertian.support.pictures import grey, normal_colours, save_png, sheet
+
+SAMPLE_STEPS = 50_000  # Gibbs iterations of Figure 4
+WIDE_STEPS = 2_000  # of a prior without layers above: each of its iterations passes through all visible units
+SAMPLES, PEOPLE, SWEEPS = 10, 5, 50
+SHOWN = (1, 2, 5, 10, 20, 30, 40, 50)  # sweeps of Figure 5
+NAMES = {
+    "nearest_neighbor": "nearest neighbour",
+    "dbn_svm": "DBN + linear SVM",
+    "correlation": "normalised correlation",
+    "svd": "SVD subspace",
+    "dln": "DLN",
+    "dln_shadow": "DLN, shadow-aware",
+    "dln_separate": "DLN, two priors",
+    "dln_separate_shadow": "DLN, two priors, shadow-aware",
+    "dln_paper": "DLN as published",
+    "dln_paper_shadow": "DLN as published, shadow-aware",
+    "mean_shape": "mean shape",
+    "tan_triggs": "Tan–Triggs",
+    "tan_triggs_fine": "Tan–Triggs, finest filter",
+    "gradientfaces": "Gradientfaces",
+}
+
+
+def name_of(method: str) -> str:
+    return NAMES.get(method, method)
+
+
+def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print) -> Path:
+    """Write every picture and table that the parts of the run ask for, and the page that shows them."""
+    parts, sections = set(found.options.parts), []
+    if "samples" in parts:
+        for variant in found.variants:
+            say(f"{variant.name}: samples of the prior")
+            sections.append(_samples(found, variant, out / f"figure4-{variant.name}.png"))
+    if "inference" in parts:
+        say("Figure 5: one image, sweep by sweep")
+        sections.append(_sweeps(found, found.variants[0], out / "figure5.png"))
+    if {"inference", "relighting"} & parts:
+        say("Figure 6: albedo, normals and new lights")
+        sections.append(_people(found, found.variants[0], out / "figure6.png"))
+    if "recognition" in parts:
+        say("Figure 7: recognition")
+        sections.append(_recognition(found, out / "figure7.png"))
+    people, (height, width) = found.results["subjects"], found.test.shape
+    notes = [
+        f"Yale B, protocol {found.options.protocol}: {len(people['train'])} training subjects, {len(people['test'])} "
+        f"test subjects, {height}×{width} pixels, seed {found.options.seed}.",
+        *([f"Missing subjects: {', '.join(people['missing'])}."] if people["missing"] else []),
+        *([QUICK] if found.options.quick else []),
+    ]
+    return write_report(out, "Deep Lambertian Networks on Yale B", notes, sections, found.results)
+
+
+def _samples(found: YalebFindings, variant: Variant, path: Path) -> Section:
+    """Samples of the prior, and below each the training face that is most like it."""
+    prior, (height, width) = variant.model.params.prior, variant.model.shape
+    alone = isinstance(prior, Product)
+    sampled = prior.albedo if alone else prior
+    steps = SAMPLE_STEPS if isinstance(sampled, DBN) else WIDE_STEPS
+    steps = 200 if found.options.quick else steps
+    drawn = generate(sampled, seed=found.options.seed, steps=steps, chains=SAMPLES).samples
+    albedo = drawn[:, : height * width]
+    taught = np.linalg.norm(found.train_references, axis=-1).reshape(len(found.train), -1)
+    similar = _standard(albedo) @ _standard(taught).T / albedo.shape[1]
+    nearest = np.argmax(similar, axis=1)
+    brightest, shape = float(np.quantile(albedo, 0.995)), (-1, height, width)
+    rows = [[(f"sample {i + 1}", grey(image, brightest)) for i, image in enumerate(albedo.reshape(shape))]]
+    if not alone:
+        normals = np.moveaxis(drawn[:, height * width :].reshape(-1, 3, height, width), 1, -1)
+        rows.append([("its normals", normal_colours(_unit(image))) for image in normals])
+    rows.append(
+        [
+            (f"nearest, r = {r:.2f}", grey(image, float(image.max())))
+            for image, r in zip(taught[nearest].reshape(shape), similar.max(axis=1), strict=True)
+        ]
+    )
+    save_png(path, sheet(rows, tile=96))
+    return Section(
+        f"Figure 4: samples of the prior, {name_of(variant.name)}",
+        f"After {steps:,} Gibbs iterations, one chain each; in the last row the albedo of the training subject that is "
+        "most like it, with their correlation: a prior that has learned by heart shows it.",
+        path,
+    )
+
+
+def _standard(rows: np.ndarray) -> np.ndarray:
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    return centred / np.maximum(centred.std(axis=1, keepdims=True), 1e-9)
+
+
+def _unit(normals: np.ndarray) -> np.ndarray:
+    return normals / np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-9)
+
+
+def _sweeps(found: YalebFindings, variant: Variant, path: Path) -> Section:
+    """The first test subject's image whose light comes most from the side and from below."""
+    data = found.held_out
+    assert data.lights is not None
+    assert data.subsets is not None
+    side = np.where((data.subsets[0] == 4) & data.present[0], np.abs(data.lights[0, :, 0]) - data.lights[0, :, 1], -9)
+    photo = data.images[0, int(np.argmax(side))]
+    sampler = variant.model.sampler.override(iterations=SWEEPS, burn_in=0, keep=SWEEPS)
+    post = variant.model.infer(photo, seed=found.options.seed, sampler=sampler)
+    albedo, normals = post.samples["albedo"][0], _unit(post.samples["normals"][0])
+    rows = [[("photo", grey(photo, float(photo.max())))], [("", np.full((8, 8, 3), 255, np.uint8))]]
+    for sweep in SHOWN:
+        rows[0].append((f"albedo, sweep {sweep}", grey(albedo[sweep - 1])))
+        rows[1].append((f"normals, {sweep}", normal_colours(normals[sweep - 1])))
+    truth = found.references[0]
+    scale = np.linalg.norm(truth, axis=-1)
+    rows[0].append(("stereo, 45 photos", grey(scale, float(scale.max()))))
+    rows[1].append(("stereo, 45 photos", normal_colours(_unit(truth))))
+    save_png(path, sheet(rows, tile=104))
+    return Section(
+        "Figure 5: a strongly side-lit image, sweep by sweep",
+        "Single states of the chain, not averages; on the right photometric stereo from all photographs.",
+        path,
+    )
+
+
+def _people(found: YalebFindings, variant: Variant, path: Path) -> Section:
+    """The first people of the test, from their first image, and from that and the last."""
+    rows, shape = [], variant.model.shape
+    lights = variant.model.sample_lights(3, found.options.seed)
+    count = min(PEOPLE, len(found.test.names))
+    photos = [images[[0, len(images) - 1]].reshape(2, *shape) for images in found.test.images[:count]]
+    # One call for all: one shape is compiled.
+    posts = variant.model.infer_many([each[:1] for each in photos] + photos, seed=found.options.seed, iterations=200)
+    for both, one, two, truth in zip(photos, posts[:count], posts[count:], found.references[:count], strict=True):
+        row = [(f"photo {i + 1}", grey(photo, float(photo.max()))) for i, photo in enumerate(both)]
+        surfaces = [(f"{n} image{'s' * (n > 1)}", post.albedo, post.normals) for n, post in ((1, one), (2, two))]
+        for words, albedo, normals in (*surfaces, ("stereo", np.linalg.norm(truth, axis=-1), _unit(truth))):
+            row.append((f"albedo, {words}", grey(albedo, float(np.quantile(albedo, 0.99)))))
+            row.append((f"normals, {words}", normal_colours(normals)))
+        relit = one.relight(lights)
+        row += [(f"relit {i + 1}", grey(image, float(max(image.max(), 0.1)))) for i, image in enumerate(relit)]
+        rows.append(row)
+    save_png(path, sheet(rows, tile=104))
+    return Section(
+        "Figure 6: held-out people from one and two images, relit",
+        "Degrees are against photometric stereo of the same subject with known lights, as they are and after the one "
+        "linear map that suits the training subjects best; the relighting error is that of the subject's real "
+        "photographs of subsets 2 to 4, with only their light fitted.",
+        path,
+        surface_table(found.results),
+        "surfaces.csv",
+    )
+
+
+def _recognition(found: YalebFindings, path: Path) -> Section:
+    recognition_curve(found.results["recognition"], path)
+    return Section(
+        "Figure 7: recognition of images of subsets 2 to 4",
+        "Error in per cent, given k images of subset 1 of each person. Shaded, and in brackets: 95 % interval of the "
+        "mean over the choices of these images. Shadow-aware is the distance to max(M·ℓ, 0), weighted by the learned "
+        "noise; all other DLN rows are distances to the span of M.",
+        path,
+        recognition_table(found.results["recognition"]),
+        "recognition.csv",
+    )
+
+
+def recognition_curve(recognition: Mapping[str, Mapping[str, Any]], path: Path) -> None:
+    """Figure 7: error against the number of training images, with the interval over their choices."""
+    with plot(path, 8.5, 5.2) as axes:
+        for number, name in enumerate(_best_first(recognition)):
+            table = recognition[name]
+            counts = sorted(int(k) for k in table)
+            errors = np.array([table[str(k)]["error"] for k in counts])
+            (line,) = axes.plot(
+                counts,
+                errors,
+                label=name_of(name),
+                marker="osv^D<>p*hXd"[number % 12],
+                markersize=4,
+                linewidth=2.4 if name in ("dln", "dln_shadow") else 1.2,
+                linestyle="-" if name.startswith("dln") else "--",
+            )
+            low, high = np.array([table[str(k)].get("interval", [e, e]) for k, e in zip(counts, errors, strict=True)]).T
+            axes.fill_between(counts, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
+        axes.set(xlabel="training images of each person", ylabel="error (%)", ylim=(0, None))
+        axes.set_xticks(_counts(recognition))
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, loc="upper right", ncols=2)
+
+
+def recognition_table(recognition: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Errors by method: with one image in all and by subset, and for the other numbers of images."""
+    more = [k for k in _counts(recognition) if k > 1]
+    subsets = sorted({s for table in recognition.values() for s in table["1"]["subsets"]})
+    heads = ["method", "k = 1", *(f"subset {s}" for s in subsets), *(f"k = {k}" for k in more)]
+    rows = []
+    for name in _best_first(recognition):
+        table = recognition[name]
+        one = table["1"]
+        spread = one.get("interval")
+        first = f"{one['error']:.1f}" + (f" ({spread[0]:.1f}–{spread[1]:.1f})" if spread else "")
+        cells = [name_of(name), first, *(f"{one['subsets'][s]:.1f}" for s in subsets)]
+        rows.append(cells + [f"{table[str(k)]['error']:.1f}" if str(k) in table else "" for k in more])
+    return Table(heads, rows)
+
+
+def _best_first(recognition: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return sorted(recognition, key=lambda name: recognition[name]["1"]["error"])
+
+
+def _counts(recognition: Mapping[str, Mapping[str, Any]]) -> list[int]:
+    return sorted({int(k) for table in recognition.values() for k in table})
+
+
+def surface_table(results: Mapping[str, Any]) -> Table:
+    """Normals, albedo and relighting by method and number of images."""
+    heads = ["method", "images", "normals °", "median °", "mapped °", "mapped median °", "albedo r", "relighting rmse"]
+    rows = []
+    for name, table in results["normals_deg"].items():
+        for count, degrees in table.items():
+            cells = [degrees.get(each) for each in ("mean", "median", "mapped_mean", "mapped_median")]
+            shown = ["" if cell is None else f"{cell:.2f}" for cell in cells]
+            albedo, relit = results["albedo_correlation"][name][count], results["relighting_rmse"][name][count]
+            rows.append([name_of(name), count, *shown, f"{albedo:.3f}", f"{relit:.4f}"])
+    return Table(heads, rows)

@@ -1,0 +1,173 @@
+"""A folder of work that can be resumed: what its results depend on, and what of them is there.
+
+<kind>.json                            what the results depend on
+stages/<name>.npz, stages/<name>.json  arrays and figures, each computed once
+checkpoints/step-000012.safetensors    where an iteration stands; the last few are kept
+
+Training, experiments and inference over folders keep their results so. Every file is whole or not there. With many
+processes only the first one writes; all of them read.
+"""
+
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+from deep_lambertian.support import distributed
+from deep_lambertian.support.files import atomic_write, write_json
+from deep_lambertian.support.settings import flat
+
+CHECKPOINT = re.compile(r"step-(\d{6})\.safetensors")
+KEY = "deep_lambertian checkpoint"
+KEPT = 3  # checkpoints
+SHOWN, LONGEST = 5, 100  # differences that an error lists, and characters of each value
+
+
+class RunFolder:
+    """The folder of one piece of work of some `kind`, opened to begin or to go on.
+
+    `description`, anything that JSON can hold, says what the results depend on. A folder that holds results of another
+    description, or of none, is refused; `restart` discards them instead. `results` are files that are results too,
+    besides stages and checkpoints. Processes that share the work open the folder together, with one description.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        kind: str,
+        description: dict[str, Any],
+        *,
+        restart: bool = False,
+        results: Iterable[Path] = (),
+    ) -> None:
+        self.path, self._place = Path(path), Path(path) / f"{kind}.json"
+        self._stages, self._checkpoints = self.path / "stages", self.path / "checkpoints"
+        self.writes = distributed.is_first()
+        description = json.loads(json.dumps(description))
+        _check_agreement(distributed.collect(description))
+        distributed.together(lambda: self._open(description, restart, results) if self.writes else None)
+
+    def _open(self, description: dict[str, Any], restart: bool, results: Iterable[Path]) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        stages = list(self._stages.iterdir()) if self._stages.is_dir() else []
+        there = (path for path in chain(self.checkpoints(), stages, results) if path.exists())
+        if restart:
+            for path in there:
+                path.unlink()
+        elif any(there):
+            self._check(description)
+        write_json(self._place, description)
+
+    def _check(self, description: dict[str, Any]) -> None:
+        """Refuse a folder that holds results of something else."""
+        do = "choose another folder, or discard its results with --restart"
+        if not self._place.is_file():
+            unknown = f"no {self._place.name} that says how they came about"
+            raise ValueError(f"{self.path}: holds results, but {unknown}; {do}")
+        try:
+            found = json.loads(self._place.read_text())
+            differing = differences(found, description)
+        except (ValueError, AttributeError) as error:
+            raise ValueError(
+                f"{self.path}: holds results, but a {self._place.name} that cannot be read ({error}); {do}"
+            ) from error
+        if differing:
+            raise ValueError(
+                f"{self.path}: holds the results of another run: {listed(differing)}; "
+                f"go on with what it was started with, {do}"
+            )
+
+    # ---- Stages
+
+    def arrays(self, name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """The arrays of a stage, made by `make` unless they are there."""
+        path = self._stages / f"{name}.npz"
+        if path.exists():
+            with np.load(path, allow_pickle=False) as file:
+                return {key: file[key] for key in file.files}
+        made = make()
+        if self.writes:
+            with atomic_write(path) as file:
+                np.savez_compressed(file, **made)  # type: ignore[arg-type]
+        return made
+
+    def figures(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The figures of a stage, made by `make` unless they are there."""
+        path = self._stages / f"{name}.json"
+        if path.exists():
+            return json.loads(path.read_text())
+        made = make()
+        if self.writes:
+            write_json(path, made)
+        return json.loads(json.dumps(made))  # the same whether made or read
+
+    # ---- Checkpoints
+
+    def checkpoints(self) -> list[Path]:
+        """The checkpoints, oldest first."""
+        found = self._checkpoints.iterdir() if self._checkpoints.is_dir() else ()
+        return sorted(path for path in found if CHECKPOINT.fullmatch(path.name))
+
+    def save_checkpoint(self, step: int, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+        """Write the checkpoint of a step, and only then delete those that are older than the last few."""
+        if not self.writes:
+            return
+        contiguous = {name: np.array(value, order="C") for name, value in arrays.items()}
+        try:
+            with atomic_write(self._checkpoints / f"step-{step:06}.safetensors") as file:
+                file.write(to_bytes(contiguous, metadata={KEY: json.dumps(meta, sort_keys=True)}))
+        except OSError as error:
+            raise OSError(
+                f"{self._checkpoints}: the checkpoint could not be written ({error.strerror or error}); those that "
+                "were written before are intact: make room, or free the folder for writing, and start again to go on"
+            ) from error
+        for old in self.checkpoints()[:-KEPT]:
+            old.unlink(missing_ok=True)
+
+    def latest_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
+        """Arrays and description of the newest checkpoint that can be read; damaged ones are passed over, and named."""
+        for path in reversed(self.checkpoints()):
+            try:
+                with safe_open(path, framework="numpy") as file:
+                    meta = json.loads((file.metadata() or {})[KEY])
+                    return {name: file.get_tensor(name) for name in file.keys()}, meta  # noqa: SIM118 (no mapping)
+            except (SafetensorError, OSError, ValueError, KeyError) as error:
+                warnings.warn(f"{path}: a damaged checkpoint is passed over ({error})", stacklevel=2)
+        return None
+
+
+def differences(found: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """Where two descriptions differ, by dotted name: `settings.seed was 0, now 1`."""
+    before, after = flat(found), flat(wanted)
+    return [
+        f"{name} was {_shown(before.get(name))}, now {_shown(after.get(name))}"
+        for name in after | before
+        if before.get(name) != after.get(name)
+    ]
+
+
+def listed(differing: list[str]) -> str:
+    more = f" and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+    return "; ".join(differing[:SHOWN]) + more
+
+
+def _shown(value: Any) -> str:
+    text = "unset" if value is None else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _check_agreement(descriptions: list[dict[str, Any]]) -> None:
+    for process, description in enumerate(descriptions):
+        differing = differences(descriptions[0], description)
+        if differing:
+            raise ValueError(
+                f"expected all processes to be started with the same data and settings, got process {process} unlike "
+                f"process 0: {listed(differing)}"
+            )

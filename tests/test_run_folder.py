@@ -1,0 +1,94 @@
+"""Work that can be resumed: what is there is not made again, and what belongs to something else is refused."""
+
+import json
+
+import numpy as np
+import pytest
+
+from deep_lambertian.support.run_folder import RunFolder, differences
+
+
+def test_a_stage_is_made_once(tmp_path):
+    made = []
+
+    def make() -> dict[str, np.ndarray]:
+        made.append(1)
+        return {"x": np.arange(3)}
+
+    for _ in range(2):
+        found = RunFolder(tmp_path, "experiment", {"seed": 0}).arrays("stage", make)
+        np.testing.assert_array_equal(found["x"], [0, 1, 2])
+    assert len(made) == 1
+    with pytest.raises(ValueError, match=r"another run: seed was 0, now 1; go on .* another folder, .*--restart"):
+        RunFolder(tmp_path, "experiment", {"seed": 1})
+    RunFolder(tmp_path, "experiment", {"seed": 1}, restart=True).arrays("stage", make)
+    assert len(made) == 2
+
+
+def test_figures_are_the_same_whether_made_or_read(tmp_path):
+    folder = RunFolder(tmp_path, "experiment", {})
+    first = folder.figures("stage", lambda: {"1": (2, 3.5)})
+    assert first == folder.figures("stage", lambda: pytest.fail("made again")) == {"1": [2, 3.5]}
+
+
+def test_results_of_nobody_knows_what_are_refused(tmp_path):
+    RunFolder(tmp_path, "batch", {"a": 1}).figures("stage", dict)
+    place = tmp_path / "batch.json"
+    place.write_text("{")
+    with pytest.raises(ValueError, match=r"a batch\.json that cannot be read .*--restart"):
+        RunFolder(tmp_path, "batch", {"a": 1})
+    place.unlink()
+    with pytest.raises(ValueError, match=r"holds results, but no batch\.json that says"):
+        RunFolder(tmp_path, "batch", {"a": 1})
+    RunFolder(tmp_path, "batch", {"a": 2}, restart=True)
+    RunFolder(tmp_path, "batch", {"a": 3})  # nothing was computed: there is nothing to mix up
+    assert json.loads(place.read_text()) == {"a": 3}
+
+
+def test_other_files_are_results_too(tmp_path):
+    result = tmp_path / "thing" / "albedo.png"
+    RunFolder(tmp_path, "batch", {"a": 1}, results=[result])
+    result.parent.mkdir()
+    result.touch()
+    with pytest.raises(ValueError, match="a was 1, now 2"):
+        RunFolder(tmp_path, "batch", {"a": 2}, results=[result])
+    RunFolder(tmp_path, "batch", {"a": 2}, results=[result], restart=True)
+    assert not result.exists()
+
+
+def test_checkpoints_rotate_and_damaged_ones_are_passed_over(tmp_path):
+    folder = RunFolder(tmp_path, "training", {})
+    assert folder.latest_checkpoint() is None
+    for step in range(1, 6):
+        folder.save_checkpoint(step, {"x": np.full(3, step)}, {"step": step})
+    assert [p.name for p in folder.checkpoints()] == [f"step-{s:06}.safetensors" for s in (3, 4, 5)]
+    newest = folder.checkpoints()[-1]
+    newest.write_bytes(newest.read_bytes()[:-5])
+    with pytest.warns(UserWarning, match="a damaged checkpoint is passed over"):
+        found = folder.latest_checkpoint()
+    assert found is not None
+    assert found[1] == {"step": 4}
+    np.testing.assert_array_equal(found[0]["x"], 4)
+
+
+def test_only_the_first_process_writes(tmp_path, monkeypatch):
+    monkeypatch.setattr("deep_lambertian.support.distributed.is_first", lambda: False)
+    folder = RunFolder(tmp_path / "out", "training", {"a": 1})
+    folder.save_checkpoint(1, {}, {})
+    assert folder.figures("stage", lambda: {"x": 1}) == {"x": 1}
+    assert folder.arrays("stage", lambda: {"x": np.ones(1)})["x"] == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_processes_that_were_started_with_other_settings_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("deep_lambertian.support.distributed.collect", lambda value: [value, {"a": {"b": 2}}])
+    with pytest.raises(ValueError, match=r"got process 1 unlike process 0: a\.b was 1, now 2"):
+        RunFolder(tmp_path, "training", {"a": {"b": 1}})
+
+
+def test_differences_are_named_by_their_place():
+    before, after = {"a": {"b": "none", "c": 1}, "d": [1]}, {"a": {"b": {"e": 2.5}, "c": 1}, "d": [1] * 99}
+    found = differences(before, after)
+    assert found[:2] == ["a.b.e was unset, now 2.5", f"d was [1], now {json.dumps([1] * 99)[:100]}…"]
+    assert found[2:] == ['a.b was "none", now unset']
+    assert differences(before, before) == []

@@ -12,7 +12,7 @@ from deep_lambertian.support.lazy import lazy_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from deep_lambertian.inference import Posterior, Sampler, ShadowWeights
+    from deep_lambertian.inference import Layout, Posterior, Sampler, ShadowWeights
     from deep_lambertian.learning.config import Config
     from deep_lambertian.learning.train import train
     from deep_lambertian.model import DLN, load_model
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from deep_lambertian.photos.result import Result, infer_photos
     from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Product
     from deep_lambertian.support.progress import show_progress
+    from deep_lambertian.surface import Surface
     from deep_lambertian.tasks.estimators import IlluminationInvariantFeatures, LambertianSubspaceClassifier
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Gaussian",
     "IlluminationInvariantFeatures",
     "LambertianSubspaceClassifier",
+    "Layout",
     "ModelFileError",
     "Posterior",
     "Product",

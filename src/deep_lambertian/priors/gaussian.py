@@ -27,8 +27,9 @@ class Gaussian(Generative):
     factors: jax.Array
 
     @classmethod
-    def diagonal(cls, mean: Float[Array, " V"], variance: Float[Array, " V"]) -> "Gaussian":
-        """Independent elements: no hidden variables at all."""
+    def diagonal(cls, mean: ArrayLike, variance: ArrayLike) -> "Gaussian":
+        """Independent elements (V,): no hidden variables at all."""
+        mean, variance = jnp.asarray(mean, jnp.float32), jnp.asarray(variance, jnp.float32)
         return cls(mean, variance, jnp.zeros((mean.shape[0], 0)))
 
     @property

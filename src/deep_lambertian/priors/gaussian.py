@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
 
 from deep_lambertian.priors.contract import Generative, check_array
 from deep_lambertian.support import draws

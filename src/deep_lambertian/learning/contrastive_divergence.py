@@ -268,7 +268,6 @@ def monitor(
 
 # ---- The loop
 
-
 learn_compiled = jax.jit(learn, static_argnames=("plan", "axis_name"))
 _monitor = jax.jit(monitor, static_argnames="sample_steps")
 

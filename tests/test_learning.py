@@ -297,7 +297,7 @@ def test_lights_that_are_all_alike_still_have_a_proper_prior():
     config = Config(light_floor=1e-3)
     start = start_params(dl.Gaussian.diagonal(jnp.zeros(8), jnp.ones(8)), config, 2)
     light = np.array([0.0, 0.0, 1.0])
-    stats = Stats(np.zeros(2), np.zeros(2), 10.0, 10 * light, 10 * np.outer(light, light))
+    stats = Stats(np.zeros(2), np.zeros(2), np.array(10.0), 10 * light, 10 * np.outer(light, light))
     found = m_step(start, stats, config)
     found.validate()
     assert np.linalg.eigvalsh(found.light_precision)[-1] <= 1001

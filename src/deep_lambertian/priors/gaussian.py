@@ -48,8 +48,8 @@ class Gaussian(Generative):
     def _whitener(self) -> Float[Array, "K K"]:
         """L⁻¹ for LLᵀ = I + Fᵀσ⁻²F, the precision of z given x.
 
-        It depends on the parameters alone, and XLA takes it out of a chain's loop. What is left there are products
-        of matrices, which take less time than solving with L.
+        It depends on the parameters alone, and XLA takes it out of a chain's loop, where products of matrices are left.
+        Solving with L, it would leave all of it there.
         """
         if not self.hidden_size:
             return jnp.zeros((0, 0))

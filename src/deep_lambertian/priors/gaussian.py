@@ -48,8 +48,7 @@ class Gaussian(Generative):
     def _whitener(self) -> Float[Array, "K K"]:
         """L⁻¹ for LLᵀ = I + Fᵀσ⁻²F, the precision of z given x.
 
-        It depends on the parameters alone, and XLA takes it out of a chain's loop, where products of matrices are left.
-        Solving with L, it would leave all of it there.
+        It depends on the parameters alone, so that XLA can take it out of a loop, where products of matrices are left.
         """
         if not self.hidden_size:
             return jnp.zeros((0, 0))

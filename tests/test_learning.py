@@ -508,7 +508,7 @@ def test_parameters_are_recovered_from_a_models_own_samples():
     factors = np.concatenate([0.06 * rng.normal(size=(36, 3)), 0.15 * rng.normal(size=(108, 3))]).astype(np.float32)
     spread = np.repeat([0.002, 0.004], [36, 108]).astype(np.float32)
     truth = dl.DLN.build(
-        dl.Gaussian(jnp.asarray(mean), jnp.asarray(spread), jnp.asarray(factors)),
+        dl.Gaussian.of_factors(mean, spread, factors),
         (6, 6),
         noise_var=0.03**2,
         light_mean=(0.1, 0.1, 0.9),

@@ -17,7 +17,7 @@ from deep_lambertian.data.folder import Entry
 from deep_lambertian.inference import chain
 from deep_lambertian.photos import batch
 from deep_lambertian.photos.batch import BatchOptions, BatchResult
-from deep_lambertian.support.png import encode_png16
+from deep_lambertian.support.pictures import encode_png16
 
 COUNTS = (4, 3, 4, 4, 4)  # three and four images go together: one compiled shape
 

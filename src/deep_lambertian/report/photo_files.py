@@ -15,8 +15,7 @@ from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.photos.result import Result
 from deep_lambertian.report.photo_page import Page, encode, save_result_report
 from deep_lambertian.support.files import atomic_folder, atomic_write
-from deep_lambertian.support.pictures import grey, save_png, thumbnail
-from deep_lambertian.support.png import save_png16
+from deep_lambertian.support.pictures import grey, save_png, save_png16, thumbnail
 from deep_lambertian.support.resampling import shrink_quickly
 
 MOST_ROWS = 384  # of the surface on the page, which it carries as text: 4 MB in colour

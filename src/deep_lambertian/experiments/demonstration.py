@@ -21,8 +21,7 @@ from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import Portrait, draw_portrait
 from deep_lambertian.synthetic.scenes import Scenes, as_dataset
 from deep_lambertian.tasks.baselines import mean_normals, mean_shape, nearest_neighbor
-from deep_lambertian.tasks.recognition import cone_distances, nearest
-from deep_lambertian.tasks.relighting import relighting_rmse
+from deep_lambertian.tasks.distances import cone_distances, nearest, relighting_rmse
 
 SIZE, NOISE = 24, 0.02
 LEARNERS, STRANGERS, IMAGES = 100, 12, 12

@@ -21,8 +21,7 @@ from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
 from deep_lambertian.support.run_folder import RunFolder
-from deep_lambertian.tasks.baselines import features, learn_features, mean_normals, svm_distances
-from deep_lambertian.tasks.stereo import reference_surfaces
+from deep_lambertian.tasks.baselines import features, learn_features, mean_normals, reference_surfaces, svm_distances
 
 PARTS = ("samples", "inference", "relighting", "recognition")
 BESIDE = ("paper", "separate")
@@ -85,31 +84,26 @@ class YalebFindings:
 
 def subjects(data: Dataset, name: str, allow_missing: bool) -> tuple[Dataset, Dataset, list[str]]:
     """Training and test subjects of a protocol, and which of them are missing, for which leave must be given."""
-    train, test = PROTOCOLS[name]
-    lacking = [subject for subject in train + test if subject not in data.names]
-    there = {"train": [s for s in train if s in data.names], "test": [s for s in test if s in data.names]}
-    if lacking and not allow_missing:
+    missing = [subject for names in PROTOCOLS[name] for subject in names if subject not in data.names]
+    if missing and not allow_missing:
         raise ValueError(
-            f"protocol {name!r} needs subjects that are not there: {', '.join(lacking)}; "
+            f"protocol {name!r} needs subjects that are not there: {', '.join(missing)}; "
             "give the whole database, or run on what is there with --allow-missing"
         )
-    for what, names in there.items():
+    train, test = ([subject for subject in names if subject in data.names] for names in PROTOCOLS[name])
+    for what, names in (("train", train), ("test", test)):
         if len(names) < 2:
-            raise ValueError(
-                f"protocol {name!r}: expected at least two {what} subjects, found {len(names)}"
-                + (f"; missing are {', '.join(lacking)}" if lacking else "")
-            )
-    return data.objects(there["train"]), data.objects(there["test"]), lacking
+            lacking = f"; missing are {', '.join(missing)}" if missing else ""
+            raise ValueError(f"protocol {name!r}: expected at least two {what} subjects, found {len(names)}{lacking}")
+    check_subsets(data.objects(train + test), allow_missing)
+    return data.objects(train), data.objects(test), missing
 
 
 def check_subsets(data: Dataset, allow_missing: bool) -> None:
     """Every subject must have images of subsets 1 to 4, or leave be given to do without."""
     assert data.subsets is not None
-    lacking = [
-        f"{name} (subset {', '.join(map(str, sorted(set(range(1, 5)) - set(row.tolist()))))})"
-        for name, row in zip(data.names, data.subsets, strict=True)
-        if set(range(1, 5)) - set(row.tolist())
-    ]
+    absent = {name: {1, 2, 3, 4} - set(row.tolist()) for name, row in zip(data.names, data.subsets, strict=True)}
+    lacking = [f"{name} (subset {', '.join(map(str, sorted(each)))})" for name, each in absent.items() if each]
     if lacking and not allow_missing:
         raise ValueError(
             f"images are missing: none of {', '.join(lacking[:5])}{' …' if len(lacking) > 5 else ''}; "
@@ -122,12 +116,9 @@ def reproduce(
 ) -> YalebFindings:
     """Train, infer, relight and recognize; the figures are in `results`."""
     model = None if options.model is None else load_model(options.model)
-    size = options.size if model is None else model.shape
     say("reading images")
-    data = load_yaleb(path, size)
+    data = load_yaleb(path, options.size if model is None else model.shape)
     learners, held_out, lacking = subjects(data, options.protocol, options.allow_missing)
-    check_subsets(learners, options.allow_missing)
-    check_subsets(held_out, options.allow_missing)
     if options.quick:
         held_out = held_out.objects(range(min(4, len(held_out))))
     folder = RunFolder(out, "experiment", _description(options, data, model), restart=restart)

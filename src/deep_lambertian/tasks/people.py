@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,8 @@ from deep_lambertian.model import DLN
 from deep_lambertian.photos.placing import Placement, prepare_photos
 from deep_lambertian.support.files import write_csv
 from deep_lambertian.support.progress import track
-from deep_lambertian.tasks.recognition import cone_distances, subspace_distances
+from deep_lambertian.tasks.distances import Rule, distances_by
 
-Rule = Literal["shadow", "plain"]
 COLUMNS = ("probe", "truth", "label", "distance", "second", "second_distance", "confidence", "problem")
 
 
@@ -51,11 +50,8 @@ class Gallery:
 
     def distances(self, crops: np.ndarray, rule: Rule = "shadow") -> np.ndarray:
         """Distances (N, G) of crops (N, V); see `Answer`."""
-        if rule == "shadow":
-            noise = np.asarray(self.model.params.noise_var)
-            return np.sqrt(cone_distances(self.scaled_normals, crops, noise) / crops.shape[1])
-        energy = np.maximum(np.sum(crops.astype(np.float64) ** 2, axis=1, keepdims=True), 1e-12)
-        return np.sqrt(subspace_distances(self.scaled_normals, crops) / energy)
+        found, black = distances_by(rule, self.scaled_normals, crops, np.asarray(self.model.params.noise_var))
+        return np.sqrt(found / (crops.shape[1] if rule == "shadow" else np.maximum(black, 1e-12)))
 
 
 def list_people(path: str | Path) -> dict[str, list[str]]:

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> None:
     from deep_lambertian.data.images import is_image_name
     from deep_lambertian.geometry import around, direction
     from deep_lambertian.photos.result import Result
-    from deep_lambertian.report.photo_files import save_gif, save_picture, to_bytes
+    from deep_lambertian.report.photo import save_gif, save_picture, to_bytes
 
     angles = options.azimuth is not None or options.elevation is not None
     if (options.light is not None) + angles + (options.sweep is not None) != 1:

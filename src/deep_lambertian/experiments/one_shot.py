@@ -25,7 +25,7 @@ class Choice:
     k: int
     images: np.ndarray
 
-    def keys(self) -> list[Key]:
+    def people(self) -> list[Key]:
         """The same, person by person, each image once."""
         return [(person, tuple(sorted({int(j) for j in row}))) for person, row in enumerate(self.images)]
 
@@ -91,7 +91,7 @@ class RecognitionTest:
 
     def shown(self, choices: list[Choice]) -> list[Key]:
         """Every (person, images) that occurs in some choice, once: what has to be inferred."""
-        sets = {key for choice in choices for key in choice.keys()}
+        sets = {key for choice in choices for key in choice.people()}
         return sorted(sets, key=lambda each: (len(each[1]), each))
 
 
@@ -128,7 +128,7 @@ def surface_methods(
     """Recognition by recovered surfaces: distances to their subspaces and, with `noise_var`, to their cones."""
 
     def bases(choice: Choice) -> np.ndarray:
-        return np.stack([surfaces[key]["scaled"] for key in choice.keys()])
+        return np.stack([surfaces[key]["scaled"] for key in choice.people()])
 
     methods: dict[str, Method] = {name: lambda choice: subspace_distances(bases(choice), test.probes)}
     if noise_var is not None:

@@ -74,19 +74,14 @@ def _samples(found: YalebFindings, variant: Variant, path: Path) -> Section:
     drawn = generate(sampled, seed=found.options.seed, steps=steps, chains=SAMPLES).samples
     albedo = drawn[:, : height * width]
     taught = np.linalg.norm(found.train_references, axis=-1).reshape(len(found.train), -1)
-    similar = _standard(albedo) @ _standard(taught).T / albedo.shape[1]
-    nearest = np.argmax(similar, axis=1)
+    similar = np.corrcoef(albedo, taught)[:SAMPLES, SAMPLES:]
     brightest, shape = float(np.quantile(albedo, 0.995)), (-1, height, width)
     rows = [[(f"sample {i + 1}", grey(image, brightest)) for i, image in enumerate(albedo.reshape(shape))]]
     if not alone:
         normals = np.moveaxis(drawn[:, height * width :].reshape(-1, 3, height, width), 1, -1)
         rows.append([("its normals", normal_colours(_unit(image))) for image in normals])
-    rows.append(
-        [
-            (f"nearest, r = {r:.2f}", grey(image, float(image.max())))
-            for image, r in zip(taught[nearest].reshape(shape), similar.max(axis=1), strict=True)
-        ]
-    )
+    nearest = zip(taught[similar.argmax(axis=1)].reshape(shape), similar.max(axis=1), strict=True)
+    rows.append([(f"nearest, r = {r:.2f}", grey(image, float(image.max()))) for image, r in nearest])
     save_png(path, sheet(rows, tile=96))
     return Section(
         f"Figure 4: samples of the prior, {name_of(variant.name)}",
@@ -94,11 +89,6 @@ def _samples(found: YalebFindings, variant: Variant, path: Path) -> Section:
         "most like it, with their correlation: a prior that has learned by heart shows it.",
         path,
     )
-
-
-def _standard(rows: np.ndarray) -> np.ndarray:
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    return centred / np.maximum(centred.std(axis=1, keepdims=True), 1e-9)
 
 
 def _unit(normals: np.ndarray) -> np.ndarray:
@@ -202,7 +192,7 @@ def recognition_table(recognition: Mapping[str, Mapping[str, Any]]) -> Table:
     more = [k for k in _counts(recognition) if k > 1]
     subsets = sorted({s for table in recognition.values() for s in table["1"]["subsets"]})
     heads = ["method", "k = 1", *(f"subset {s}" for s in subsets), *(f"k = {k}" for k in more)]
-    rows = []
+    rows = [heads]
     for name in _best_first(recognition):
         table = recognition[name]
         one = table["1"]
@@ -210,7 +200,7 @@ def recognition_table(recognition: Mapping[str, Mapping[str, Any]]) -> Table:
         first = f"{one['error']:.1f}" + (f" ({spread[0]:.1f}–{spread[1]:.1f})" if spread else "")
         cells = [name_of(name), first, *(f"{one['subsets'][s]:.1f}" for s in subsets)]
         rows.append(cells + [f"{table[str(k)]['error']:.1f}" if str(k) in table else "" for k in more])
-    return Table(heads, rows)
+    return rows
 
 
 def _best_first(recognition: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -224,11 +214,11 @@ def _counts(recognition: Mapping[str, Mapping[str, Any]]) -> list[int]:
 def surface_table(results: Mapping[str, Any]) -> Table:
     """Normals, albedo and relighting by method and number of images."""
     heads = ["method", "images", "normals °", "median °", "mapped °", "mapped median °", "albedo r", "relighting rmse"]
-    rows = []
+    rows = [heads]
     for name, table in results["normals_deg"].items():
         for count, degrees in table.items():
             cells = [degrees.get(each) for each in ("mean", "median", "mapped_mean", "mapped_median")]
             shown = ["" if cell is None else f"{cell:.2f}" for cell in cells]
             albedo, relit = results["albedo_correlation"][name][count], results["relighting_rmse"][name][count]
             rows.append([name_of(name), count, *shown, f"{albedo:.3f}", f"{relit:.4f}"])
-    return Table(heads, rows)
+    return rows

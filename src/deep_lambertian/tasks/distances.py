@@ -42,7 +42,7 @@ def fit_cone(surface: np.ndarray, probes: np.ndarray, precision: np.ndarray | No
 
 
 def relighting_rmse(surface: np.ndarray, photos: np.ndarray) -> float:
-    """Root mean square error of max(M ℓ, 0), M (V, 3), against photos (N, V), each with the light that suits it best."""
+    """Root mean square error of max(M ℓ, 0), M (V, 3), against photos (N, V), each with the light that suits best."""
     surface, photos = np.asarray(surface, np.float64), np.asarray(photos, np.float64)
     return float(np.sqrt(np.mean((photos - illuminate(surface, fit_cone(surface, photos))) ** 2)))
 
@@ -69,7 +69,7 @@ def subspace_distances(bases: np.ndarray, probes: np.ndarray) -> np.ndarray:
 
 
 def cone_distances(scaled_normals: np.ndarray, probes: np.ndarray, noise_var: np.ndarray) -> np.ndarray:
-    r"""$\min_\ell \sum_i (v_i - \max(m_i^\top\ell, 0))^2 / \sigma_{v_i}^2$, (N, G), for each of G surfaces (G, V, 3)."""
+    r"""$\min_\ell \sum_i (v_i - \max(m_i^\top\ell, 0))^2 / \sigma_{v_i}^2$, (N, G), for surfaces (G, V, 3)."""
     probes, precision = np.asarray(probes, np.float64), 1 / np.asarray(noise_var, np.float64).reshape(-1)
     found = np.empty((len(probes), len(scaled_normals)))
     for g, surface in enumerate(np.asarray(scaled_normals, np.float64)):

@@ -24,7 +24,7 @@ from deep_lambertian.inference.inputs import Layout
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.model import DLN, load_model
 from deep_lambertian.support.resampling import average_areas
-from deep_lambertian.tasks.distances import distances_by, nearest
+from deep_lambertian.tasks.distances import Rule, distances_by, nearest
 
 CHOICES = {"output": ("albedo", "scaled_normals"), "rule": ("shadow", "plain")}
 FLOATS = (np.float64, np.float32)
@@ -155,7 +155,7 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
     After `fit`, `scaled_normals_` (classes, V, 3) are the surfaces and `classes_` their labels.
     """
 
-    rule: str = "shadow"
+    rule: Rule = "shadow"
 
     def fit(self, X: Any, y: Any) -> "LambertianSubspaceClassifier":
         """Infer one surface for each class."""

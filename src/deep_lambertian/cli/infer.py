@@ -155,6 +155,8 @@ def _write(folder: Path, result: Any, options: argparse.Namespace, pool: "Execut
 
 
 def _folder(path: Path, options: argparse.Namespace) -> int:
+    import jax
+
     from deep_lambertian.support import distributed
 
     if options.out is None:
@@ -167,7 +169,7 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
     from deep_lambertian.model import load_model
     from deep_lambertian.photos.batch import KEPT, BatchOptions, infer_folder
 
-    say, processes = progress_printer(options), distributed.count()
+    say, processes = progress_printer(options), jax.process_count()
     if processes > 1:  # said first: JAX ends a process whose peer has died with words of its own
         hint = "if one dies, all stop within 30 s; start them again, as many as you like, to do what is missing"
         say(f"one of {processes} processes: {hint}")

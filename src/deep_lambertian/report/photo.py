@@ -28,12 +28,7 @@ LONGEST = 1024  # pixels of a photo's longer side: more than the page ever shows
 BALL = 128  # pixels across the drawn sphere
 # Of the colour map cividis (Nuñez, Anderton & Renslow, 2018): even to the eye, the same to one that is colour-blind.
 COLOURS = ("#00224e", "#1a386f", "#434e6c", "#61656f", "#7d7c78", "#9b9476", "#bcae6c", "#dec958", "#fee838")
-STILLS = (("from the left", (-0.8, 0.1, 0.6)), ("from the right", (0.8, 0.1, 0.6)), ("from above", (0.0, 0.8, 0.6)))
-TURNED = (
-    ("lit from the left", direction(-45, 10)),
-    ("lit from the right", direction(45, 10)),
-    ("lit from above", direction(0, 45)),
-)
+TURNED = {"from the left": direction(-45, 10), "from the right": direction(45, 10), "from above": direction(0, 45)}
 AMBIENT = 0.3  # light from all around, as a part of the other: a room is never black where the lamp does not reach
 
 
@@ -58,7 +53,7 @@ def save_files(out: str | Path, result: Result, title: str, submit: Callable[...
 
         try:
             photo = to_bytes(result.photos[0].colour, result.srgb)
-            relit = [later(save_relit, f"relit_{i}.png", result, photo, at) for i, (_, at) in enumerate(TURNED)]
+            relit = [later(save_relit, f"relit_{i}.png", result, photo, at) for i, at in enumerate(TURNED.values())]
             later(result.save, "result.npz")
             albedo, normals = result.albedo.astype(np.float32), result.normals.astype(np.float32)
             later(save_png16, "albedo.png", encode(albedo / max(1.0, float(albedo.max())), result.srgb))
@@ -73,7 +68,7 @@ def save_files(out: str | Path, result: Result, title: str, submit: Callable[...
                 later(np.savez_compressed, "samples.npz", **post.samples)
             write_json(folder / "lights.json", describe_lights(result))
             page = page_of(result, title, photo)
-            pictures = [(words, job.result()) for (words, _), job in zip(TURNED, relit, strict=True)]
+            pictures = [(f"lit {words}", job.result()) for words, job in zip(TURNED, relit, strict=True)]
             save_result_report(folder / "report.html", replace(page, pictures=pictures))
         finally:
             wait(jobs)
@@ -209,7 +204,7 @@ def render_result(page: Page) -> str:
     post = page.posterior
     script = resources.files("deep_lambertian.report").joinpath("templates", "relight.js").read_text("utf-8")
     albedo, normals = _maps(page)
-    stills = [("as estimated", post.lights[0]), *((words, np.array(at)) for words, at in STILLS)]
+    stills = {"as estimated": post.lights[0]} | TURNED
     return render(
         "result.html",
         title=page.title,
@@ -223,7 +218,7 @@ def render_result(page: Page) -> str:
         share=np.median(post.albedo_std / np.maximum(post.albedo, 1e-3)),
         legend=", ".join(COLOURS),
         lights=[_light(*pair) for pair in zip(post.lights, post.lights_std, strict=True)],
-        stills=[(words, _png(displayed(page, light))) for words, light in stills],
+        stills=[(words, _png(displayed(page, light))) for words, light in stills.items()],
         info=post.info,
         diagnostics=post.diagnostics,
         rhat={name: value for name, value in post.diagnostics.rhat.items() if np.isfinite(value)},

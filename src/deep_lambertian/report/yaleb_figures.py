@@ -34,10 +34,6 @@ NAMES = {
 }
 
 
-def name_of(method: str) -> str:
-    return NAMES.get(method, method)
-
-
 def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print) -> Path:
     """Write every picture and table that the parts of the run ask for, and the page that shows them."""
     parts, sections = set(found.options.parts), []
@@ -84,7 +80,7 @@ def _samples(found: YalebFindings, variant: Variant, path: Path) -> Section:
     rows.append([(f"nearest, r = {r:.2f}", grey(image, float(image.max()))) for image, r in nearest])
     save_png(path, sheet(rows, tile=96))
     return Section(
-        f"Figure 4: samples of the prior, {name_of(variant.name)}",
+        f"Figure 4: samples of the prior, {NAMES[variant.name]}",
         f"After {steps:,} Gibbs iterations, one chain each; in the last row the albedo of the training subject that is "
         "most like it, with their correlation: a prior that has learned by heart shows it.",
         path,
@@ -170,15 +166,9 @@ def recognition_curve(recognition: Mapping[str, Mapping[str, Any]], path: Path) 
             table = recognition[name]
             counts = sorted(int(k) for k in table)
             errors = np.array([table[str(k)]["error"] for k in counts])
-            (line,) = axes.plot(
-                counts,
-                errors,
-                label=name_of(name),
-                marker="osv^D<>p*hXd"[number % 12],
-                markersize=4,
-                linewidth=2.4 if name in ("dln", "dln_shadow") else 1.2,
-                linestyle="-" if name.startswith("dln") else "--",
-            )
+            wide, style = 2.4 if name in ("dln", "dln_shadow") else 1.2, "-" if name.startswith("dln") else "--"
+            marker = {"marker": "osv^D<>p*hXd"[number % 12], "markersize": 4}
+            (line,) = axes.plot(counts, errors, label=NAMES[name], linewidth=wide, linestyle=style, **marker)
             low, high = np.array([table[str(k)].get("interval", [e, e]) for k, e in zip(counts, errors, strict=True)]).T
             axes.fill_between(counts, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
         axes.set(xlabel="training images of each person", ylabel="error (%)", ylim=(0, None))
@@ -198,7 +188,7 @@ def recognition_table(recognition: Mapping[str, Mapping[str, Any]]) -> Table:
         one = table["1"]
         spread = one.get("interval")
         first = f"{one['error']:.1f}" + (f" ({spread[0]:.1f}–{spread[1]:.1f})" if spread else "")
-        cells = [name_of(name), first, *(f"{one['subsets'][s]:.1f}" for s in subsets)]
+        cells = [NAMES[name], first, *(f"{one['subsets'][s]:.1f}" for s in subsets)]
         rows.append(cells + [f"{table[str(k)]['error']:.1f}" if str(k) in table else "" for k in more])
     return rows
 
@@ -220,5 +210,5 @@ def surface_table(results: Mapping[str, Any]) -> Table:
             cells = [degrees.get(each) for each in ("mean", "median", "mapped_mean", "mapped_median")]
             shown = ["" if cell is None else f"{cell:.2f}" for cell in cells]
             albedo, relit = results["albedo_correlation"][name][count], results["relighting_rmse"][name][count]
-            rows.append([name_of(name), count, *shown, f"{albedo:.3f}", f"{relit:.4f}"])
+            rows.append([NAMES[name], count, *shown, f"{albedo:.3f}", f"{relit:.4f}"])
     return rows

@@ -19,8 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from dataclasses import asdict
-
     check_writable(options.out)
     if options.iterations is not None and options.iterations < 1:
         raise ValueError(f"--iterations: expected at least 1, got {options.iterations}")
@@ -35,10 +33,9 @@ def run(options: argparse.Namespace) -> None:
     save_picture(options.out / "portrait.png", to_bytes(found.portrait.photo, True))
     save_files(options.out / "portrait", found.result, "A portrait, found and relit")
     save_result_report(options.out / "report.html", demonstration_page(found))
-    figures = asdict(found.figures)
     paths = {"report": options.out / "report.html", "portrait": options.out / "portrait" / "report.html"}
     if options.json:
-        print_json(figures | {name: str(path) for name, path in paths.items()})
+        print_json(found.figures | {name: str(path) for name, path in paths.items()})
         return
     print("from one image of a person never seen before:")
     for name, words, form, other in (
@@ -46,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
         ("relighting_rmse", "relighting error (rms)", "{:.3f}", "mean shape"),
         ("one_shot_error", "one-shot recognition error", "{:.1f} %", "nearest neighbour"),
     ):
-        value, baseline = (form.format(figure) for key, figure in figures.items() if key.startswith(name))
+        value, baseline = (form.format(figure) for key, figure in found.figures.items() if key.startswith(name))
         print(f"  {words:<27} {value:>8}   ({other}: {baseline})")
     for name, path in paths.items():
         print(f"{name}: {path}")

@@ -58,17 +58,12 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """A model of the run under its name in the tables, and what it makes of the test's sets of images."""
-
-    name: str
-    model: DLN
-    surfaces: Surfaces
-
-
-@dataclass(frozen=True)
 class YalebFindings:
-    """All that the figures are drawn from."""
+    """All that the figures are drawn from.
+
+    `models` by their names in the tables; `surfaces` that they, and the average normals of the training subjects
+    (`mean_shape`), make of the test's sets of images. References are by photometric stereo.
+    """
 
     options: Options
     train: Dataset
@@ -77,8 +72,8 @@ class YalebFindings:
     choices: list[Choice]
     references: np.ndarray  # of the test subjects
     train_references: np.ndarray
-    variants: list[Variant]
-    mean_shape: Surfaces  # by the average normals of the training subjects
+    models: dict[str, DLN]
+    surfaces: dict[str, Surfaces]
     results: dict[str, Any]
 
 
@@ -130,10 +125,11 @@ def reproduce(
     needed = sets if set(options.parts) - {"samples"} else sets[:1]
     settings = {"seed": options.seed} | ({"chains": options.chains} if options.chains else {})
     settings |= {"iterations": 40} if options.quick else {}
-    variants = []
+    surfaces = {}
     for name, each in models.items():
         say(f"{name}: surfaces from {len(needed)} sets of images")
-        variants.append(Variant(name, each, infer_sets(each, test, needed, folder, name, **settings)))
+        surfaces[name] = infer_sets(each, test, needed, folder, name, **settings)
+    surfaces["mean_shape"] = mean_shape_sets(mean_normals(train_references), test, sets)
     results: dict[str, Any] = {
         "protocol": options.protocol,
         "preset": options.preset if model is None else model.preset,
@@ -141,9 +137,8 @@ def reproduce(
         "quick": options.quick,
         "seed": options.seed,
     }
-    average = mean_shape_sets(mean_normals(train_references), test, sets)
     found = YalebFindings(
-        options, learners, held_out, test, choices, references, train_references, variants, average, results
+        options, learners, held_out, test, choices, references, train_references, models, surfaces, results
     )
     if {"inference", "relighting"} & set(options.parts):
         results |= _judge(found, folder, say)
@@ -208,16 +203,17 @@ def _models(
 def _judge(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
     """Normals, albedo and relighting for each number of images, of every model and of the mean shape."""
     tables: dict[str, dict[str, Any]] = {}
-    for variant in found.variants:
-        say(f"{variant.name}: normals, albedo and relighting")
+    for name, surfaces in found.surfaces.items():
+        say(f"{name}: normals, albedo and relighting")
 
-        def make(variant: Variant = variant) -> dict[str, Any]:
-            mapped = common_map(variant.model, found.train, found.train_references, found.options.seed)
-            figures = judge(variant.surfaces, found.test, found.references, COUNTS, mapped)
+        def make(name: str = name, surfaces: Surfaces = surfaces) -> dict[str, Any]:
+            if name not in found.models:
+                return judge(surfaces, found.test, found.references, COUNTS)
+            mapped = common_map(found.models[name], found.train, found.train_references, found.options.seed)
+            figures = judge(surfaces, found.test, found.references, COUNTS, mapped)
             return figures | {"common_map": mapped.tolist()}
 
-        tables[variant.name] = folder.figures(f"judged-{variant.name}", make)
-    tables["mean_shape"] = judge(found.mean_shape, found.test, found.references, COUNTS)
+        tables[name] = folder.figures(f"judged-{name}", make)
     return {
         what: {name: table[what] for name, table in tables.items()}
         for what in ("normals_deg", "albedo_correlation", "relighting_rmse")
@@ -226,12 +222,11 @@ def _judge(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
 
 def _recognize(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
     """The errors of all methods."""
-    test, methods = found.test, one_shot.baseline_methods(found.test)
-    methods |= one_shot.surface_methods("mean_shape", test, found.mean_shape)
-    methods["dbn_svm"] = _dbn_svm(found)
-    for variant in found.variants:
-        noise = np.asarray(variant.model.params.noise_var)
-        methods |= one_shot.surface_methods(variant.name, test, variant.surfaces, noise)
+    test, methods = found.test, one_shot.baseline_methods(found.test) | {"dbn_svm": _dbn_svm(found)}
+    for name, surfaces in found.surfaces.items():
+        model = found.models.get(name)
+        noise = None if model is None else np.asarray(model.params.noise_var)
+        methods |= one_shot.surface_methods(name, test, surfaces, noise)
     errors = {}
     for name, method in methods.items():
         say(f"recognition: {name}")

@@ -63,14 +63,13 @@ def write_report(
 
 def demonstration_page(found: Demonstration, number: int = 0) -> Page:
     """The report about one stranger."""
-    people, post, figures = found.strangers, found.posts[number], found.figures
+    people, post = found.strangers, found.posts[number]
     notes = [
         "The face was made by the program, and the model has never seen it: it was trained on other such faces.",
-        f"Over {len(found.posts)} strangers, from one image each: normals are off by {figures.normals_deg:.1f}° "
-        f"(mean shape {figures.normals_deg_mean_shape:.1f}°), other images are predicted to "
-        f"{figures.relighting_rmse:.3f} (mean shape {figures.relighting_rmse_mean_shape:.3f}), and "
-        f"{figures.one_shot_error:.1f} % of them are given to the wrong person "
-        f"(nearest neighbour {figures.one_shot_error_nearest_neighbor:.1f} %).",
+        "Over {count} strangers, from one image each: normals are off by {normals_deg:.1f}° (mean shape "
+        "{normals_deg_mean_shape:.1f}°), other images are predicted to {relighting_rmse:.3f} (mean shape "
+        "{relighting_rmse_mean_shape:.3f}), and {one_shot_error:.1f} % of them are given to the wrong person "
+        "(nearest neighbour {one_shot_error_nearest_neighbor:.1f} %).".format(count=len(found.posts), **found.figures),
     ]
     lights = people.lights[number, 1:4]
     pictures = [

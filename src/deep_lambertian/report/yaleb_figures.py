@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deep_lambertian.experiments.yaleb import Variant, YalebFindings
+from deep_lambertian.experiments.yaleb import YalebFindings
 from deep_lambertian.priors import DBN, Product
 from deep_lambertian.priors.generate import generate
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
@@ -38,15 +38,15 @@ def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print)
     """Write every picture and table that the parts of the run ask for, and the page that shows them."""
     parts, sections = set(found.options.parts), []
     if "samples" in parts:
-        for variant in found.variants:
-            say(f"{variant.name}: samples of the prior")
-            sections.append(_samples(found, variant, out / f"figure4-{variant.name}.png"))
+        for name in found.models:
+            say(f"{name}: samples of the prior")
+            sections.append(_samples(found, name, out / f"figure4-{name}.png"))
     if "inference" in parts:
         say("Figure 5: one image, sweep by sweep")
-        sections.append(_sweeps(found, found.variants[0], out / "figure5.png"))
+        sections.append(_sweeps(found, out / "figure5.png"))
     if {"inference", "relighting"} & parts:
         say("Figure 6: albedo, normals and new lights")
-        sections.append(_people(found, found.variants[0], out / "figure6.png"))
+        sections.append(_people(found, out / "figure6.png"))
     if "recognition" in parts:
         say("Figure 7: recognition")
         sections.append(_recognition(found, out / "figure7.png"))
@@ -60,9 +60,9 @@ def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print)
     return write_report(out, "Deep Lambertian Networks on Yale B", notes, sections, found.results)
 
 
-def _samples(found: YalebFindings, variant: Variant, path: Path) -> Section:
+def _samples(found: YalebFindings, name: str, path: Path) -> Section:
     """Samples of the prior, and below each the training face that is most like it."""
-    prior, (height, width) = variant.model.params.prior, variant.model.shape
+    prior, (height, width) = found.models[name].params.prior, found.models[name].shape
     alone = isinstance(prior, Product)
     sampled = prior.albedo if alone else prior
     steps = SAMPLE_STEPS if isinstance(sampled, DBN) else WIDE_STEPS
@@ -80,7 +80,7 @@ def _samples(found: YalebFindings, variant: Variant, path: Path) -> Section:
     rows.append([(f"nearest, r = {r:.2f}", grey(image, float(image.max()))) for image, r in nearest])
     save_png(path, sheet(rows, tile=96))
     return Section(
-        f"Figure 4: samples of the prior, {NAMES[variant.name]}",
+        f"Figure 4: samples of the prior, {NAMES[name]}",
         f"After {steps:,} Gibbs iterations, one chain each; in the last row the albedo of the training subject that is "
         "most like it, with their correlation: a prior that has learned by heart shows it.",
         path,
@@ -91,15 +91,15 @@ def _unit(normals: np.ndarray) -> np.ndarray:
     return normals / np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-9)
 
 
-def _sweeps(found: YalebFindings, variant: Variant, path: Path) -> Section:
+def _sweeps(found: YalebFindings, path: Path) -> Section:
     """The first test subject's image whose light comes most from the side and from below."""
-    data = found.held_out
+    data, model = found.held_out, found.models["dln"]
     assert data.lights is not None
     assert data.subsets is not None
     side = np.where((data.subsets[0] == 4) & data.present[0], np.abs(data.lights[0, :, 0]) - data.lights[0, :, 1], -9)
     photo = data.images[0, int(np.argmax(side))]
-    sampler = variant.model.sampler.override(iterations=SWEEPS, burn_in=0, keep=SWEEPS)
-    post = variant.model.infer(photo, seed=found.options.seed, sampler=sampler)
+    sampler = model.sampler.override(iterations=SWEEPS, burn_in=0, keep=SWEEPS)
+    post = model.infer(photo, seed=found.options.seed, sampler=sampler)
     albedo, normals = post.samples["albedo"][0], _unit(post.samples["normals"][0])
     rows = [[("photo", grey(photo, float(photo.max())))], [("", np.full((8, 8, 3), 255, np.uint8))]]
     for sweep in SHOWN:
@@ -117,14 +117,14 @@ def _sweeps(found: YalebFindings, variant: Variant, path: Path) -> Section:
     )
 
 
-def _people(found: YalebFindings, variant: Variant, path: Path) -> Section:
+def _people(found: YalebFindings, path: Path) -> Section:
     """The first people of the test, from their first image, and from that and the last."""
-    rows, shape = [], variant.model.shape
-    lights = variant.model.sample_lights(3, found.options.seed)
+    rows, model = [], found.models["dln"]
+    lights = model.sample_lights(3, found.options.seed)
     count = min(PEOPLE, len(found.test.names))
-    photos = [images[[0, len(images) - 1]].reshape(2, *shape) for images in found.test.images[:count]]
+    photos = [images[[0, len(images) - 1]].reshape(2, *model.shape) for images in found.test.images[:count]]
     # One call for all: one shape is compiled.
-    posts = variant.model.infer_many([each[:1] for each in photos] + photos, seed=found.options.seed, iterations=200)
+    posts = model.infer_many([each[:1] for each in photos] + photos, seed=found.options.seed, iterations=200)
     for both, one, two, truth in zip(photos, posts[:count], posts[count:], found.references[:count], strict=True):
         row = [(f"photo {i + 1}", grey(photo, float(photo.max()))) for i, photo in enumerate(both)]
         surfaces = [(f"{n} image{'s' * (n > 1)}", post.albedo, post.normals) for n, post in ((1, one), (2, two))]

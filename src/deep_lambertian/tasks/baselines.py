@@ -15,7 +15,7 @@ from deep_lambertian.data import Dataset
 from deep_lambertian.learning.contrastive_divergence import CD
 from deep_lambertian.learning.pretraining import go_up, learn_net
 from deep_lambertian.surface import Shape
-from deep_lambertian.tasks.distances import subspace_distances
+from deep_lambertian.tasks.distances import least_squares, subspace_distances
 
 FINE = 0.25, 0.5  # widths of Tan-Triggs that did best on 24×24 images of the dev protocol
 HIDDEN = (1000, 1000)  # wide: of 500-200 units little is left of who it is (86 % error with seven images, not 48)
@@ -161,11 +161,8 @@ def photometric_stereo(images: np.ndarray, lights: np.ndarray, mask: np.ndarray 
         few = usable.sum(axis=0) < LEAST
         usable[:, few] = more[:, few]
     weights, found = usable.astype(np.float64), np.zeros((values.shape[1], 3))
-    outer = np.einsum("pi,pj->pij", lights, lights).reshape(count, 9)
     for _ in range(ROUNDS):
-        # A ridge too small to matter keeps a pixel that was never lit from stopping all others.
-        system = (weights.T @ outer).reshape(-1, 3, 3) + 1e-9 * np.eye(3)
-        found = np.linalg.solve(system, ((weights * values).T @ lights)[..., None])[..., 0]
+        found = least_squares(lights, values.T, weights.T)
         residual = values - lights @ found.T
         weights = usable / (1 + (residual / SCALE) ** 2)
     return found.reshape(height, width, 3)

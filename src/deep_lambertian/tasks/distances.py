@@ -15,20 +15,29 @@ ROUNDS = 15  # by then which pixels are lit no longer changes, or goes round in 
 RIDGE = 1e-9
 
 
+def least_squares(design: np.ndarray, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Coefficients (N, R) of rows of values (N, V) by a design (V, R), each row with weights (N, V) of its own.
+
+    A ridge too small to matter keeps a row in which nothing counts from stopping all others.
+    """
+    rank = design.shape[1]
+    outer = np.einsum("vi,vj->vij", design, design).reshape(-1, rank**2)
+    system = (weights @ outer).reshape(-1, rank, rank) + RIDGE * np.eye(rank)
+    return np.linalg.solve(system, ((weights * values) @ design)[..., None])[..., 0]
+
+
 def fit_cone(surface: np.ndarray, probes: np.ndarray, precision: np.ndarray | None = None) -> np.ndarray:
     """The lights (N, 3) under which max(M ℓ, 0) comes nearest to each of the probes (N, V).
 
     By least squares over the pixels that the last light reaches, a few times over: pixels that it leaves dark cost
     something and do not pull. Of a basis (V, R) of other images the coefficients (N, R) are found in the same way.
     """
-    precision, rank = np.ones(len(surface)) if precision is None else precision, surface.shape[1]
-    outer = np.einsum("vi,vj->vij", surface, surface).reshape(-1, rank**2)
-    best, least = np.zeros((len(probes), rank)), np.full(len(probes), np.inf)
+    precision = np.ones(len(surface)) if precision is None else precision
+    best, least = np.zeros((len(probes), surface.shape[1])), np.full(len(probes), np.inf)
     moving, lit = np.arange(len(probes)), np.ones(probes.shape, bool)
     for _ in range(ROUNDS + 1):
-        seen, active = probes[moving], lit * precision
-        system = (active @ outer).reshape(-1, rank, rank) + RIDGE * np.eye(rank)
-        lights = np.linalg.solve(system, ((active * seen) @ surface)[..., None])[..., 0]
+        seen = probes[moving]
+        lights = least_squares(surface, seen, lit * precision)
         predicted = lights @ surface.T
         cost = (seen - np.maximum(predicted, 0)) ** 2 @ precision
         better = cost < least[moving]

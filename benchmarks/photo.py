@@ -15,7 +15,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from deep_lambertian.report.photo_files import to_bytes
+from deep_lambertian.report.photo import to_bytes
 from deep_lambertian.synthetic.portrait import draw_portrait
 
 SIZE = (866, 1155)  # a megapixel

@@ -26,7 +26,7 @@ Tile = tuple[str, np.ndarray]
 def portrait() -> Image.Image:
     """A photo, what is found in it, and the photo under three new lights."""
     from deep_lambertian.geometry import direction
-    from deep_lambertian.report.photo_files import to_bytes
+    from deep_lambertian.report.photo import to_bytes
 
     drawn = draw_portrait(5, light=(0.3, 0.1, 0.9))
     result = dl.infer_photos(dl.load_model("yaleb24"), [("portrait.png", drawn.photo)])
@@ -183,10 +183,10 @@ def demo() -> Image.Image:
     import tempfile
 
     from deep_lambertian.experiments.demonstration import demonstrate
-    from deep_lambertian.report.demonstration_page import picture
+    from deep_lambertian.report.experiment import demonstration_picture
 
     with tempfile.TemporaryDirectory() as folder:
-        return picture(demonstrate(Path(folder)))
+        return demonstration_picture(demonstrate(Path(folder)))
 
 
 def synthetic_faces() -> Image.Image:

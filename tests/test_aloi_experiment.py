@@ -18,7 +18,7 @@ from deep_lambertian.experiments import aloi
 from deep_lambertian.experiments.aloi import Views, config_of, prediction_errors, summary
 from deep_lambertian.report import aloi_figures
 from deep_lambertian.support.run_folder import RunFolder
-from deep_lambertian.tasks.relighting import linear_rmse
+from deep_lambertian.tasks.distances import linear_rmse
 
 SIZE, OBJECTS = 12, 12
 
@@ -167,7 +167,7 @@ def test_what_is_there_is_not_made_again(run: Any, monkeypatch: pytest.MonkeyPat
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("computed again")
 
-    monkeypatch.setattr(aloi, "train", refuse)
+    monkeypatch.setattr("deep_lambertian.learning.train.iterate", refuse)
     with monkeypatch.context() as patch:
         patch.setattr(DLN, "infer_many", refuse)
         results, page = reproduce("solids", run.out, size=SIZE, quick=True, say=run.said.append)
@@ -177,7 +177,7 @@ def test_what_is_there_is_not_made_again(run: Any, monkeypatch: pytest.MonkeyPat
     (run.out / "stages" / "surfaces-dln-0008.npz").unlink()
     made = []
     infer = DLN.infer_many
-    monkeypatch.setattr(DLN, "infer_many", lambda *a, **k: made.append(list(k["numbers"])) or infer(*a, **k))
+    monkeypatch.setattr(DLN, "infer_many", lambda *a, **k: made.append(list(k["layout"].numbers)) or infer(*a, **k))
     assert reproduce("solids", run.out, size=SIZE, quick=True, say=run.said.append)[0] == run.results
     assert made == [[8, 9, 10, 11]]
 

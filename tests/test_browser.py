@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from deep_lambertian import DLN
-from deep_lambertian.report.photo_page import Page, direction_words, displayed, save_result_report
+from deep_lambertian.report.photo import Page, direction_words, displayed, save_result_report
 
 pytestmark = pytest.mark.browser
 

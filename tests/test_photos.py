@@ -19,8 +19,8 @@ from deep_lambertian.support.resampling import enlarge_cubic
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import draw_portrait
 from deep_lambertian.synthetic.scenes import shade
+from deep_lambertian.tasks.distances import relighting_rmse
 from deep_lambertian.tasks.people import count_errors
-from deep_lambertian.tasks.relighting import relighting_rmse
 
 SHORT = {"iterations": 24, "chains": 2, "seed": 0}
 

@@ -10,7 +10,7 @@ import pytest
 from deep_lambertian import DLN
 from deep_lambertian.data.images import linear_to_srgb
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.report.photo_page import Page, direction_words, displayed, render_result, save_result_report
+from deep_lambertian.report.photo import Page, direction_words, displayed, render_result, save_result_report
 
 LIGHTS = ([0.1, 0.2, 0.9], [-0.8, 0.1, 0.5], [0.5, -0.9, 0.0])
 

@@ -6,6 +6,7 @@ The exit code is 0 where the data can be used and 1 where not.
 import argparse
 from pathlib import Path
 
+from deep_lambertian.cli.options import print_json
 from deep_lambertian.data.registry import describe, kinds, load
 
 EXAMPLE = """examples:
@@ -19,17 +20,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("kind", choices=kinds(), metavar="KIND", help=describe(kinds()))
     parser.add_argument("path", nargs="?", type=Path, metavar="PATH", help="a folder, an archive, or an .npz")
     parser.add_argument("--size", type=int, help="bring images to SIZE×SIZE (default: as the kind has it)")
-    parser.add_argument(
-        "--sheet",
-        type=Path,
-        default=Path("contact-sheet.png"),
-        help="where the contact sheet goes (default: %(default)s)",
-    )
+    sheet = Path("contact-sheet.png")
+    parser.add_argument("--sheet", type=Path, default=sheet, help=f"where the contact sheet goes (default: {sheet})")
 
 
 def run(options: argparse.Namespace) -> None:
-    import json
-
     from deep_lambertian.report.data_check import check, contact_sheet
     from deep_lambertian.support.pictures import save_png
 
@@ -37,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
     report = check(data)
     save_png(options.sheet, contact_sheet(data))
     if options.json:
-        print(json.dumps({**report.as_dict(), "sheet": str(options.sheet)}, indent=2))
+        print_json({**report.as_dict(), "sheet": str(options.sheet)})
         return
     counts = sorted(report.images_per_object.values())
     height, width = report.size

@@ -19,42 +19,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from dataclasses import asdict
-
     check_writable(options.out)
     if options.iterations is not None and options.iterations < 1:
         raise ValueError(f"--iterations: expected at least 1, got {options.iterations}")
     from deep_lambertian.experiments.demonstration import demonstrate
-    from deep_lambertian.report.demonstration_page import page, picture
-    from deep_lambertian.report.photo_files import save_files, save_picture, to_bytes
-    from deep_lambertian.report.photo_page import save_result_report
+    from deep_lambertian.report.experiment import demonstration_page, demonstration_picture
+    from deep_lambertian.report.photo import save_files, save_picture, save_result_report, to_bytes
     from deep_lambertian.support.pictures import save_png
 
     options.out.mkdir(parents=True, exist_ok=True)
     found = demonstrate(options.out, options.seed, options.iterations, progress_printer(options))
-    save_png(options.out / "faces.png", picture(found))
+    save_png(options.out / "faces.png", demonstration_picture(found))
     save_picture(options.out / "portrait.png", to_bytes(found.portrait.photo, True))
     save_files(options.out / "portrait", found.result, "A portrait, found and relit")
-    report = options.out / "report.html"
-    save_result_report(report, page(found))
-    figures = found.figures
+    save_result_report(options.out / "report.html", demonstration_page(found))
+    paths = {"report": options.out / "report.html", "portrait": options.out / "portrait" / "report.html"}
     if options.json:
-        paths = {"report": str(report), "portrait": str(options.out / "portrait" / "report.html")}
-        print_json({**asdict(figures), **paths})
+        print_json(found.figures | {name: str(path) for name, path in paths.items()})
         return
-    lines = [
-        ("normals off by", "{:.1f}°", figures.normals_deg, "mean shape", figures.normals_deg_mean_shape),
-        ("relighting error (rms)", "{:.3f}", figures.relighting_rmse, "mean shape", figures.relighting_rmse_mean_shape),
-        (
-            "one-shot recognition error",
-            "{:.1f} %",
-            figures.one_shot_error,
-            "nearest neighbour",
-            figures.one_shot_error_nearest_neighbor,
-        ),
-    ]
     print("from one image of a person never seen before:")
-    for name, form, value, other, baseline in lines:
-        print(f"  {name:<27} {form.format(value):>8}   ({other}: {form.format(baseline)})")
-    print(f"report: {report}")
-    print(f"portrait: {options.out / 'portrait' / 'report.html'}")
+    for name, words, form, other in (
+        ("normals_deg", "normals off by", "{:.1f}°", "mean shape"),
+        ("relighting_rmse", "relighting error (rms)", "{:.3f}", "mean shape"),
+        ("one_shot_error", "one-shot recognition error", "{:.1f} %", "nearest neighbour"),
+    ):
+        value, baseline = (form.format(figure) for key, figure in found.figures.items() if key.startswith(name))
+        print(f"  {words:<27} {value:>8}   ({other}: {baseline})")
+    for name, path in paths.items():
+        print(f"{name}: {path}")

@@ -12,9 +12,20 @@ many processes, on one machine or several, start the same command on each with i
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from deep_lambertian.cli.options import add_process_arguments, check_writable, numbers
+from deep_lambertian.cli.options import (
+    add_chain_arguments,
+    add_model_argument,
+    add_process_arguments,
+    check_writable,
+    numbers,
+    print_json,
+    progress_printer,
+)
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 EXAMPLE = """examples:
   dln infer yaleb24 portrait.jpg
@@ -25,13 +36,12 @@ EXAMPLE = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="a bundled model's name (see dln models) or a model file")
+    add_model_argument(parser)
     parser.add_argument(
         "photos", type=Path, nargs="+", metavar="PHOTO", help="photos of one thing, or one folder of many objects"
     )
     parser.add_argument("--out", type=Path, help="folder of the results (default, for photos: PHOTO-dln beside it)")
-    parser.add_argument("--chains", type=int, metavar="N", help="N chains for each object (default: the preset's)")
-    parser.add_argument("--iterations", type=int, metavar="N", help="sweeps of a chain (default: as the model has it)")
+    add_chain_arguments(parser)
     parser.add_argument("--linear", action="store_true", help="take the images' numbers as linear light, not sRGB")
     photos = parser.add_argument_group("photos")
     photos.add_argument("--lights", type=Path, metavar="FILE", help="known lights: three numbers for each photo")
@@ -39,11 +49,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     photos.add_argument("--box", metavar="L,T,W,H", help="roughly where the face is, in pixels of the photo")
     photos.add_argument("--no-align", action="store_true", help="look for no face: the photo, or --box, is the object")
     photos.add_argument(
-        "--all-faces", action="store_true", help="do every face of one photo, each in a folder of its own"
+        "--all-faces", action="store_true", help="do every face of a photo, each in a folder of its own"
     )
-    photos.add_argument(
-        "--samples", type=int, default=10, metavar="N", help="states of each chain to keep (default: 10)"
-    )
+    photos.add_argument("--samples", type=int, default=10, metavar="N", help="states of a chain to keep (default: 10)")
     folders = parser.add_argument_group("a folder of objects")
     folders.add_argument("--batch", type=int, default=32, metavar="N", help="at most N objects at once (default: 32)")
     folders.add_argument("--restart", action="store_true", help="discard the results that --out holds, and begin anew")
@@ -62,35 +70,41 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _photos(options: argparse.Namespace) -> int:
-    import json
+    from concurrent.futures import ThreadPoolExecutor
 
     from deep_lambertian.data.folder import read_lights, read_mask, read_photos
 
     pictures = read_photos(options.photos, srgb=not options.linear)  # before the model: a bad photo costs no time
     box = None if options.box is None else numbers(options.box, 4, "--box", "LEFT,TOP,WIDTH,HEIGHT")
-    mask = None if options.mask is None else read_mask(options.mask, pictures[0][1].shape[:2])
-    lights = None
+    known: dict[str, Any] = {"mask": None, "lights": None}
+    if options.mask is not None:
+        known["mask"] = read_mask(options.mask, pictures[0][1].shape[:2])
     if options.lights is not None:
-        lights = read_lights(options.lights.read_bytes(), str(options.lights), [name for name, _ in pictures])
+        names = [name for name, _ in pictures]
+        known["lights"] = read_lights(options.lights.read_bytes(), str(options.lights), names)
     if options.all_faces and (len(pictures) > 1 or box is not None or options.no_align):
         raise ValueError("--all-faces: expected one photo, and neither --box nor --no-align")
     out = options.out or options.photos[0].with_name(f"{options.photos[0].stem}-dln")
     check_writable(out)
+    # Not closed: an error is told at once, while what is being compiled goes on until the program ends.
+    pool = ThreadPoolExecutor(thread_name_prefix="beside")
     said = []
-    for number, result in enumerate(_results(options, pictures, lights, mask, box)):
+    for number, result in enumerate(_results(options, pool, pictures, box, **known)):
         here = out / f"face-{number + 1}" if options.all_faces else out
-        said.append(_write(here, result, options))
+        said.append(_write(here, result, options, pool))
     if options.json:
-        print(json.dumps(said if options.all_faces else said[0], indent=2))
+        print_json(said if options.all_faces else said[0])
     return 0
 
 
-def _results(options: argparse.Namespace, pictures: Any, lights: Any, mask: Any, box: Any) -> Iterator[Any]:
+def _results(
+    options: argparse.Namespace, pool: "Executor", pictures: Any, box: Any, mask: Any, lights: Any
+) -> Iterator[Any]:
     """The result of the photos, or of each face of one; what can wait for nothing is done beside the rest.
 
     This is where a person waits: programs are compiled while the face is looked for and modules are imported.
     """
-    from concurrent.futures import ThreadPoolExecutor, wait
+    from concurrent.futures import wait
 
     import numpy as np
 
@@ -99,8 +113,6 @@ def _results(options: argparse.Namespace, pictures: Any, lights: Any, mask: Any,
 
     model = load_model(options.model)
     sampler = model.sampler.override(iterations=options.iterations, chains=options.chains, keep=options.samples)
-    # Not closed: an error is told at once, while what is being compiled goes on until the program ends.
-    pool = ThreadPoolExecutor(thread_name_prefix="beside")
     compiled.compile_in(pool)
     try:
         blank = np.full((len(pictures), *model.shape), 0.5, np.float32)
@@ -123,35 +135,26 @@ def _results(options: argparse.Namespace, pictures: Any, lights: Any, mask: Any,
         compiled.compile_in(None)
 
 
-def _write(folder: Path, result: Any, options: argparse.Namespace) -> dict[str, Any]:
+def _write(folder: Path, result: Any, options: argparse.Namespace, pool: "Executor") -> dict[str, Any]:
     """Write a result's files, and say what is in them; the same as figures."""
-    import sys
+    from deep_lambertian.report.photo import describe_lights, save_files, summary
 
-    from deep_lambertian.report.photo_files import describe_lights, save_files, summary
-
-    save_files(folder, result, ", ".join(photo.name for photo in result.photos))
-    warnings, lights = result.posterior.diagnostics.warnings, describe_lights(result)
+    save_files(folder, result, ", ".join(photo.name for photo in result.photos), pool.submit)
+    warnings, lights, report = result.posterior.diagnostics.warnings, describe_lights(result), folder / "report.html"
     if not options.json:
-        if not options.quiet:
-            for each in lights:
-                place = f"azimuth {each['azimuth_deg']:+.0f}°, elevation {each['elevation_deg']:+.0f}°"
-                print(f"light of {each['photo']}: {place} (right and up are positive)")
-            for warning in warnings:
-                print(f"note: {warning}", file=sys.stderr)
-        print(f"report: {folder / 'report.html'}")
-    return {
-        "out": str(folder),
-        "report": str(folder / "report.html"),
-        "lights": lights,
-        **summary(result.posterior),
-        "notes": list(result.notes),
-        "warnings": warnings,
-    }
+        for each in () if options.quiet else lights:
+            place = f"azimuth {each['azimuth_deg']:+.0f}°, elevation {each['elevation_deg']:+.0f}°"
+            print(f"light of {each['photo']}: {place} (right and up are positive)")
+        for warning in warnings:
+            progress_printer(options)(f"note: {warning}")
+        print(f"report: {report}")
+    figures = summary(result.posterior)
+    words = {"notes": list(result.notes), "warnings": warnings}
+    return {"out": str(folder), "report": str(report), "lights": lights, **figures, **words}
 
 
 def _folder(path: Path, options: argparse.Namespace) -> int:
-    import json
-    import sys
+    import jax
 
     from deep_lambertian.support import distributed
 
@@ -165,31 +168,30 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
     from deep_lambertian.model import load_model
     from deep_lambertian.photos.batch import KEPT, BatchOptions, infer_folder
 
-    first, processes = distributed.is_first(), distributed.count()
-    if processes > 1 and not options.quiet:  # said first: JAX ends a process whose peer has died with words of its own
+    say, processes = progress_printer(options), jax.process_count()
+    if processes > 1:  # said first: JAX ends a process whose peer has died with words of its own
         hint = "if one dies, all stop within 30 s; start them again, as many as you like, to do what is missing"
-        print(f"one of {processes} processes: {hint}", file=sys.stderr, flush=True)
+        say(f"one of {processes} processes: {hint}")
     with distributed.peers(KEPT):
         model = distributed.together(lambda: load_model(options.model))
-
-    def on_object(_: str, reason: str) -> None:
-        if reason and not options.quiet:
-            print(f"skipped: {reason}", file=sys.stderr, flush=True)
-
     result = infer_folder(
         model,
         path,
         options.out,
         model.sampler.override(iterations=options.iterations, chains=options.chains),
         seed=options.seed,
-        options=BatchOptions(options.batch, not options.linear, options.restart, on_object),
+        options=BatchOptions(
+            options.batch,
+            not options.linear,
+            options.restart,
+            on_object=lambda _, reason: say(f"skipped: {reason}") if reason else None,
+        ),
     )
-    if first:
+    if distributed.is_first():
         counts = {"done": result.done, "before": result.before, "failed": len(result.failed)}
         if options.json:
-            paths = {"out": str(result.out), "summary": str(result.summary)}
-            print(json.dumps({**counts, **paths, "reasons": result.failed}, indent=2))
+            print_json({**counts, "out": str(result.out), "summary": str(result.summary), "reasons": result.failed})
         else:
-            print(f"results: {result.out} ({result.done} done, {result.before} before, {len(result.failed)} failed)")
+            print(f"results: {result.out} ({', '.join(f'{count} {what}' for what, count in counts.items())})")
             print(f"summary: {result.summary}")
     return 1 if result.failed else 0

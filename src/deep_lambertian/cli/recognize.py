@@ -42,13 +42,13 @@ def run(options: argparse.Namespace) -> int:
     from deep_lambertian.tasks.people import count_errors, learn_people, recognize_photos, write_answers
 
     model = load_model(options.model)
-    common = {"align": not options.no_align, "srgb": not options.linear}
     sampler = model.sampler.override(chains=options.chains, iterations=options.iterations)
-    gallery = learn_people(model, options.gallery, seed=options.seed, sampler=sampler, **common)
+    read = {"align": not options.no_align, "srgb": not options.linear}
+    gallery = learn_people(model, options.gallery, seed=options.seed, sampler=sampler, **read)
     say = progress_printer(options)
     for problem in gallery.problems:
         say(f"left out of the gallery: {problem}")
-    answers = recognize_photos(gallery, options.probe, rule=options.rule, **common)
+    answers = recognize_photos(gallery, options.probe, rule=options.rule)
     if all(each.problem for each in answers):
         raise ValueError(f"{options.probe}: expected photos that can be named, got none: {answers[0].problem}")
     if options.out is not None:

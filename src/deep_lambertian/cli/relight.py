@@ -15,24 +15,15 @@ EXAMPLE = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "result", type=Path, metavar="RESULT", help="the folder that dln infer wrote, or its result.npz"
-    )
+    parser.add_argument("result", type=Path, metavar="RESULT", help="what dln infer wrote: the folder, or result.npz")
     parser.add_argument("--light", metavar="X,Y,Z", help="the light; its length is its strength")
     parser.add_argument("--azimuth", type=float, metavar="A", help="degrees to the right of the viewer")
     parser.add_argument("--elevation", type=float, metavar="E", help="degrees above the viewer")
-    parser.add_argument(
-        "--strength", type=float, default=1.0, metavar="S", help="as a part of the photo's (default: 1)"
-    )
+    parser.add_argument("--strength", type=float, default=1, metavar="S", help="as a part of the photo's (default: 1)")
     parser.add_argument("--sweep", type=int, metavar="N", help="N pictures with the light going round")
     parser.add_argument("--gif", action="store_true", help="with --sweep: one moving picture")
-    parser.add_argument(
-        "--ambient",
-        type=float,
-        default=0.3,
-        metavar="A",
-        help="light from all around, as a part of the other (default: 0.3)",
-    )
+    around = "light from all around, as a part of the other (default: 0.3)"
+    parser.add_argument("--ambient", type=float, default=0.3, metavar="A", help=around)
     parser.add_argument("--photo", type=int, default=1, metavar="I", help="which photo, from 1 (default: 1)")
     parser.add_argument("--crop", action="store_true", help="the object alone, not the whole photo")
     parser.add_argument("--out", type=Path, help="picture, or folder of a sweep (default: in RESULT)")
@@ -44,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     from deep_lambertian.data.images import is_image_name
     from deep_lambertian.geometry import around, direction
     from deep_lambertian.photos.result import Result
-    from deep_lambertian.report.photo_files import save_gif, save_picture, to_bytes
+    from deep_lambertian.report.photo import save_gif, save_picture, to_bytes
 
     angles = options.azimuth is not None or options.elevation is not None
     if (options.light is not None) + angles + (options.sweep is not None) != 1:
@@ -69,26 +60,23 @@ def run(options: argparse.Namespace) -> None:
         seen = result.relight(light, ambient) if options.crop else result.relight_photo(light, number, ambient)
         return to_bytes(seen, result.srgb)
 
-    folder = options.result if options.result.is_dir() else options.result.parent
-    if options.sweep is None:
-        if light is None:
-            light = lit_from(direction(options.azimuth or 0.0, options.elevation or 0.0))
-        out = options.out or folder / "relit.png"
-        if not is_image_name(out.name):
-            raise ValueError(f"--out: expected a picture's name, such as relit.png, got {out}")
-        save_picture(out, look(light))
-        written, lights = [out], [light]
-    else:
+    if options.sweep is not None:
         lights = [lit_from(toward) for toward in around(options.sweep)]
-        pictures = [look(each) for each in lights]
-        if options.gif:
-            written = [options.out or folder / "sweep.gif"]
-            save_gif(written[0], pictures)
-        else:
-            out = options.out or folder / "sweep"
+    else:
+        lights = [lit_from(direction(options.azimuth or 0.0, options.elevation or 0.0)) if light is None else light]
+    folder = options.result if options.result.is_dir() else options.result.parent
+    name = "relit.png" if options.sweep is None else "sweep.gif" if options.gif else "sweep"
+    out = options.out or folder / name
+    if options.sweep is None and not is_image_name(out.name):
+        raise ValueError(f"--out: expected a picture's name, such as relit.png, got {out}")
+    written, pictures = [out], [look(each) for each in lights]
+    if options.gif:
+        save_gif(out, pictures)
+    else:
+        if options.sweep is not None:
             written = [out / f"{i:03}.png" for i in range(len(pictures))]
-            for path, picture in zip(written, pictures, strict=True):
-                save_picture(path, picture)
+        for path, picture in zip(written, pictures, strict=True):
+            save_picture(path, picture)
     if options.json:
         rounded = [[round(float(x), 4) for x in each] for each in lights]
         print_json({"files": [str(path) for path in written], "lights": rounded})

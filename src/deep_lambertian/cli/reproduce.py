@@ -80,15 +80,7 @@ def _aloi(options: argparse.Namespace, say: Any) -> tuple[dict[str, Any], Path]:
     from deep_lambertian.experiments.aloi import reproduce
     from deep_lambertian.report.aloi_figures import draw
 
-    found = reproduce(
-        options.path,
-        options.out,
-        model=options.model,
-        size=options.size or 48,
-        seed=options.seed,
-        quick=options.quick,
-        restart=options.restart,
-        say=say,
-    )
+    same = {name: getattr(options, name) for name in ("model", "seed", "quick", "restart")}
+    found = reproduce(options.path, options.out, size=options.size or 48, say=say, **same)
     say("drawing")
     return found.results, draw(found, options.out)

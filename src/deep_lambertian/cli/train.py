@@ -46,10 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from deep_lambertian.learning.config import Config
     from deep_lambertian.support import distributed
 
-    config = _config(options, Config)
+    config = _config(options)
     distributed.initialise(options.coordinator, options.processes, options.process_id)
     first = distributed.is_first()
     data = _data(options)
@@ -92,13 +91,15 @@ def line(monitors: dict[str, Any]) -> str:
     return head + ": " + ", ".join(f"{name} {monitors[name]:.4g}" for name in shown if name in monitors)
 
 
-def _config(options: argparse.Namespace, kind: Any) -> Any:
+def _config(options: argparse.Namespace) -> Any:
+    from deep_lambertian.learning.config import Config
+
     if options.config is not None:
-        config = kind.from_toml(options.config.read_text())
+        config = Config.from_toml(options.config.read_text())
         if options.preset is not None and options.preset != config.preset:
             raise ValueError(f"--preset {options.preset}: {options.config} is of the preset {config.preset!r}")
     else:
-        config = kind.of_preset(options.preset or "best")
+        config = Config.of_preset(options.preset or "best")
     return config.override(**{"seed": options.seed, **settings_of(options.settings)})
 
 

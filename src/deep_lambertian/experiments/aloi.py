@@ -5,9 +5,8 @@ their light fitted, beside what the object's training images say without a model
 Every stage is kept in the folder of the run, and is not computed again when it is there.
 """
 
-import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
 from deep_lambertian.support.run_folder import RunFolder
 from deep_lambertian.tasks.baselines import RANK
-from deep_lambertian.tasks.relighting import linear_rmse, relighting_rmse
+from deep_lambertian.tasks.distances import linear_rmse, relighting_rmse
 
 OBJECTS, QUICK_OBJECTS = 50, 12
 BATCH = 25  # objects at a time: surfaces are kept as they come
@@ -92,16 +91,11 @@ def prediction_errors(views: Views, surfaces: dict[str, np.ndarray]) -> dict[str
     mean = taught.mean(axis=0)
     return found | {
         "svd": linear_rmse(basis, others),
-        "svd_cone": relighting_rmse(_three(basis), others),
+        "svd_cone": relighting_rmse(basis, others),
         "mean_image": linear_rmse(mean[:, None], others),
         "mean_image_unscaled": float(np.sqrt(np.mean((others - mean) ** 2))),
         "input_image": linear_rmse(photo.T, others),
     }
-
-
-def _three(basis: np.ndarray) -> np.ndarray:
-    """Three columns, where fewer images have given fewer: those added are 0."""
-    return np.pad(basis, ((0, 0), (0, RANK - basis.shape[1])))
 
 
 def summary(errors: np.ndarray, seed: int = 0) -> dict[str, Any]:
@@ -145,33 +139,31 @@ def reproduce(
     numbers = range(1, (QUICK_OBJECTS if quick else OBJECTS) + 1)
     data = load_aloi(path, size if given is None else _square(given), numbers)
     learned, held_out = split_aloi(data)
-    folder = RunFolder(out, "experiment", _description(data, given, config, quick), restart=restart)
-    dln = given or _trained(learned, config, folder, restart, say)
+    description = {
+        **{"protocol": "aloi", "size": data.shape[0], "seed": seed, "quick": quick, "data": fingerprint(data)},
+        "model": None if given is None else given.checksum,
+        "settings": asdict(config) if given is None else None,
+    }
+    folder = RunFolder(out, "experiment", description, restart=restart)
+    dln = given or _train(learned, config, folder.path / "training", restart, say)
     views = Views.of(learned, held_out)
+    masks = [each.mask for each in views]
     settings: dict[str, Any] = {"seed": seed} | ({"iterations": 20} if quick else {})
     surfaces = {}
-    for name, images in {
-        "dln": [each.photo[None] for each in views],
-        "dln_training": [each.taught for each in views],
-    }.items():
-        count = sum(len(each) for each in images)
-        say(f"{name}: surfaces of {len(views)} objects from {count} images")
-        masks = [each.mask for each in views]
+    for name, images in (("dln", [v.photo[None] for v in views]), ("dln_training", [v.taught for v in views])):
+        say(f"{name}: surfaces of {len(views)} objects from {sum(map(len, images))} images")
         surfaces[name] = infer_kept(dln, images, folder, name, BATCH, masks=masks, **settings)
     say("predicting the other held-out images")
     rows = [
         prediction_errors(each, {name: found["scaled"][i] for name, found in surfaces.items()})
         for i, each in enumerate(views)
     ]
+    predicted = sum(len(each.others) for each in views)
     results: dict[str, Any] = {
         "protocol": "aloi",
         "objects": len(views),
         "size": data.shape[0],
-        "images": {
-            "train": int(learned.present.sum()),
-            "input": len(views),
-            "predicted": sum(len(each.others) for each in views),
-        },
+        "images": {"train": int(learned.present.sum()), "input": len(views), "predicted": predicted},
         "preset": dln.preset,
         "trained_on": {"objects": len(dln.info.get("objects", [])), "images": dln.info.get("images")},
         "given_model": given is not None,
@@ -188,28 +180,15 @@ def config_of(seed: int, quick: bool) -> Config:
     return Config.of_preset("paper").override(seed=seed, **(SMOKE if quick else HIDDEN))
 
 
-def _trained(learned: Dataset, config: Config, folder: RunFolder, restart: bool, say: Say) -> DLN:
-    """The model of this run. That it was finished is a stage of its own: a model file alone may be an older run's."""
-    made: list[DLN] = []
+def _train(learned: Dataset, config: Config, folder: Path, restart: bool, say: Say) -> DLN:
+    """The model of this run; one that is finished comes from its last checkpoint."""
+    say(f"training on {int(learned.present.sum())} images of {len(learned)} objects")
 
-    def learn() -> DLN:
-        say(f"training on {int(learned.present.sum())} images of {len(learned)} objects")
+    def on_step(monitors: dict[str, Any]) -> None:
+        seconds = sum(value for name, value in monitors.items() if name.startswith("seconds"))
+        say(f"  EM {monitors['iteration']}: noise {monitors['noise']:.4f}, {seconds:.0f} s")
 
-        def on_step(monitors: dict[str, Any]) -> None:
-            seconds = sum(value for name, value in monitors.items() if name.startswith("seconds"))
-            say(f"  EM {monitors['iteration']}: noise {monitors['noise']:.4f}, {seconds:.0f} s")
-
-        return train(learned, config, out=folder.path / "training", restart=restart, on_step=on_step)
-
-    def make() -> dict[str, Any]:
-        made.append(learn())
-        return {"iterations": made[0].info["iterations"], "monitors": made[0].info["monitors"]}
-
-    folder.figures("training", make)
-    path = folder.path / "training" / "model.safetensors"
-    if made:
-        return made[0]
-    return load_model(path) if path.is_file() else learn()
+    return train(learned, config, out=folder, restart=restart, on_step=on_step)
 
 
 def _square(model: DLN) -> int:
@@ -220,16 +199,3 @@ def _square(model: DLN) -> int:
             "give another one, or none to train it"
         )
     return height
-
-
-def _description(data: Dataset, model: DLN | None, config: Config, quick: bool) -> dict[str, Any]:
-    """What makes two runs the same."""
-    return {
-        "protocol": "aloi",
-        "size": data.shape[0],
-        "seed": config.seed,
-        "quick": quick,
-        "data": fingerprint(data),
-        "model": None if model is None else model.checksum,
-        "settings": tomllib.loads(config.to_toml()) if model is None else None,
-    }

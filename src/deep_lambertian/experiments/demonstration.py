@@ -21,8 +21,7 @@ from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import Portrait, draw_portrait
 from deep_lambertian.synthetic.scenes import Scenes, as_dataset
 from deep_lambertian.tasks.baselines import mean_normals, mean_shape, nearest_neighbor
-from deep_lambertian.tasks.recognition import cone_distances, nearest
-from deep_lambertian.tasks.relighting import relighting_rmse
+from deep_lambertian.tasks.distances import cone_distances, nearest, relighting_rmse
 
 SIZE, NOISE = 24, 0.02
 LEARNERS, STRANGERS, IMAGES = 100, 12, 12
@@ -30,22 +29,13 @@ BUNDLED = "yaleb24"
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Means over the strangers, each beside its baseline: mean shape, mean shape, nearest neighbour."""
-
-    normals_deg: float
-    normals_deg_mean_shape: float
-    relighting_rmse: float
-    relighting_rmse_mean_shape: float
-    one_shot_error: float
-    one_shot_error_nearest_neighbor: float
-
-
-@dataclass(frozen=True)
 class Demonstration:
-    """What was found: of the strangers from one image each, and of the portrait by the bundled model."""
+    """What was found: of the strangers from one image each, and of the portrait by the bundled model.
 
-    figures: Figures
+    `figures` are means over the strangers, each beside its baseline: mean shape, mean shape, nearest neighbour.
+    """
+
+    figures: dict[str, float]
     strangers: Scenes
     posts: list[Posterior]
     portrait: Portrait
@@ -77,7 +67,7 @@ def _part(scenes: Scenes, which: slice) -> Scenes:
     return Scenes(*(getattr(scenes, name)[which] for name in ("images", "albedo", "normals", "height", "lights")))
 
 
-def judge(model: DLN, posts: list[Posterior], people: Scenes, average: np.ndarray) -> Figures:
+def judge(model: DLN, posts: list[Posterior], people: Scenes, average: np.ndarray) -> dict[str, float]:
     """How good surfaces from the first image of each person are, and those of the mean shape, by all other images."""
     count, images = people.images.shape[:2]
     flat = people.images.reshape(count, images, -1)
@@ -94,11 +84,12 @@ def judge(model: DLN, posts: list[Posterior], people: Scenes, average: np.ndarra
     def wrong(distances: np.ndarray) -> float:
         return 100 * float(np.mean(nearest(distances) != whose))
 
-    return Figures(
-        float(angles(normals, truth, axis=-1).mean()),
-        float(angles(np.broadcast_to(average.reshape(1, -1, 3), truth.shape), truth, axis=-1).mean()),
-        relit(found),
-        relit(plain),
-        wrong(cone_distances(found, probes, noise)),
-        wrong(nearest_neighbor(flat[:, :1], probes)),
-    )
+    everybody = np.broadcast_to(average.reshape(1, -1, 3), truth.shape)
+    return {
+        "normals_deg": float(angles(normals, truth, axis=-1).mean()),
+        "normals_deg_mean_shape": float(angles(everybody, truth, axis=-1).mean()),
+        "relighting_rmse": relit(found),
+        "relighting_rmse_mean_shape": relit(plain),
+        "one_shot_error": wrong(cone_distances(found, probes, noise)),
+        "one_shot_error_nearest_neighbor": wrong(nearest_neighbor(flat[:, :1], probes)),
+    }

@@ -11,7 +11,7 @@ import numpy as np
 
 from deep_lambertian.data import Dataset
 from deep_lambertian.tasks import baselines
-from deep_lambertian.tasks.recognition import cone_distances, nearest, subspace_distances
+from deep_lambertian.tasks.distances import cone_distances, nearest, subspace_distances
 
 GALLERY, PROBES = 1, (2, 3, 4)  # subsets: images to learn a person from, and images to recognize
 Key = tuple[int, tuple[int, ...]]  # a person, and which of its gallery images
@@ -24,6 +24,10 @@ class Choice:
 
     k: int
     images: np.ndarray
+
+    def people(self) -> list[Key]:
+        """The same, person by person, each image once."""
+        return [(person, tuple(sorted({int(j) for j in row}))) for person, row in enumerate(self.images)]
 
     def of(self, rows: list[np.ndarray]) -> np.ndarray:
         """The chosen ones (G, k, …) of something that every gallery image has: rows[g] (p, …) are person g's."""
@@ -87,11 +91,7 @@ class RecognitionTest:
 
     def shown(self, choices: list[Choice]) -> list[Key]:
         """Every (person, images) that occurs in some choice, once: what has to be inferred."""
-        sets = {
-            (person, tuple(sorted({int(j) for j in row})))
-            for choice in choices
-            for person, row in enumerate(choice.images)
-        }
+        sets = {key for choice in choices for key in choice.people()}
         return sorted(sets, key=lambda each: (len(each[1]), each))
 
 
@@ -128,8 +128,7 @@ def surface_methods(
     """Recognition by recovered surfaces: distances to their subspaces and, with `noise_var`, to their cones."""
 
     def bases(choice: Choice) -> np.ndarray:
-        chosen = (tuple(sorted({int(j) for j in row})) for row in choice.images)
-        return np.stack([surfaces[person, images]["scaled"] for person, images in enumerate(chosen)])
+        return np.stack([surfaces[key]["scaled"] for key in choice.people()])
 
     methods: dict[str, Method] = {name: lambda choice: subspace_distances(bases(choice), test.probes)}
     if noise_var is not None:

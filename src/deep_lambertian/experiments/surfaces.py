@@ -14,7 +14,7 @@ from deep_lambertian.inference.inputs import Layout
 from deep_lambertian.model import DLN
 from deep_lambertian.support.run_folder import RunFolder
 from deep_lambertian.tasks.baselines import mean_shape
-from deep_lambertian.tasks.relighting import relighting_rmse
+from deep_lambertian.tasks.distances import relighting_rmse
 
 BATCH = 70  # sets of images at a time: results are kept as they come
 
@@ -60,7 +60,11 @@ def infer_sets(
     """
     given = settings.pop("chains", None)
     found = {}
-    for chains, group in groupby(sorted(sets, key=lambda key: len(key[1])), lambda key: given or share(model, key)):
+
+    def chains_of(key: Key) -> int:
+        return given or math.ceil(model.sampler.chains / len(key[1]))
+
+    for chains, group in groupby(sorted(sets, key=lambda key: len(key[1])), chains_of):
         alike = list(group)
         images = [test.images[person][list(chosen)].reshape(-1, *test.shape) for person, chosen in alike]
         numbers = [sets.index(key) for key in alike]
@@ -69,11 +73,6 @@ def infer_sets(
         )
         found |= {key: {what: values[i] for what, values in arrays.items()} for i, key in enumerate(alike)}
     return found
-
-
-def share(model: DLN, key: Key) -> int:
-    """Chains for a set of images: as many as make the preset's number, times the images."""
-    return math.ceil(model.sampler.chains / len(key[1]))
 
 
 def mean_shape_sets(normals: np.ndarray, test: RecognitionTest, sets: list[Key]) -> Surfaces:
@@ -111,19 +110,17 @@ def judge(
     found: dict[str, dict[str, Any]] = {"normals_deg": {}, "albedo_correlation": {}, "relighting_rmse": {}}
     flat = references.reshape(len(references), -1, 3)
     for count in counts:
-        chosen = [(key, value) for key, value in surfaces.items() if len(key[1]) == count]
+        chosen = [(flat[person], person, value) for (person, shown), value in surfaces.items() if len(shown) == count]
         if not chosen:
             continue
-        off = np.stack([angles(value["normals"], flat[key[0]], axis=-1) for key, value in chosen])
-        degrees = {"mean": float(off.mean()), "median": float(np.median(off))}
-        if mapped is not None:
-            off = np.stack([angles(value["normals"] @ mapped, flat[key[0]], axis=-1) for key, value in chosen])
-            degrees |= {"mapped_mean": float(off.mean()), "mapped_median": float(np.median(off))}
-        albedo = [
-            float(np.corrcoef(value["albedo"], np.linalg.norm(flat[key[0]], axis=1))[0, 1]) for key, value in chosen
-        ]
-        errors = [relighting_rmse(v["scaled"], test.probes[test.people == key[0]]) for key, v in chosen]
+        degrees = {}
+        for prefix, turn in (("", np.eye(3, dtype=np.float32)), ("mapped_", mapped)):
+            if turn is not None:
+                off = np.stack([angles(value["normals"] @ turn, truth, axis=-1) for truth, _, value in chosen])
+                degrees |= {f"{prefix}mean": float(off.mean()), f"{prefix}median": float(np.median(off))}
+        alike = [np.corrcoef(value["albedo"], np.linalg.norm(truth, axis=1))[0, 1] for truth, _, value in chosen]
+        errors = [relighting_rmse(value["scaled"], test.probes[test.people == who]) for _, who, value in chosen]
         found["normals_deg"][str(count)] = degrees
-        found["albedo_correlation"][str(count)] = float(np.mean(albedo))
+        found["albedo_correlation"][str(count)] = float(np.mean(alike))
         found["relighting_rmse"][str(count)] = float(np.mean(errors))
     return found

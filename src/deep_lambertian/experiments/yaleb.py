@@ -21,8 +21,7 @@ from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
 from deep_lambertian.support.run_folder import RunFolder
-from deep_lambertian.tasks.baselines import features, learn_features, mean_normals, svm_distances
-from deep_lambertian.tasks.stereo import reference_surfaces
+from deep_lambertian.tasks.baselines import features, learn_features, mean_normals, reference_surfaces, svm_distances
 
 PARTS = ("samples", "inference", "relighting", "recognition")
 BESIDE = ("paper", "separate")
@@ -59,17 +58,12 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Variant:
-    """A model of the run under its name in the tables, and what it makes of the test's sets of images."""
-
-    name: str
-    model: DLN
-    surfaces: Surfaces
-
-
-@dataclass(frozen=True)
 class YalebFindings:
-    """All that the figures are drawn from."""
+    """All that the figures are drawn from.
+
+    `models` by their names in the tables; `surfaces` that they, and the average normals of the training subjects
+    (`mean_shape`), make of the test's sets of images. References are by photometric stereo.
+    """
 
     options: Options
     train: Dataset
@@ -78,38 +72,33 @@ class YalebFindings:
     choices: list[Choice]
     references: np.ndarray  # of the test subjects
     train_references: np.ndarray
-    variants: list[Variant]
-    mean_shape: Surfaces  # by the average normals of the training subjects
+    models: dict[str, DLN]
+    surfaces: dict[str, Surfaces]
     results: dict[str, Any]
 
 
 def subjects(data: Dataset, name: str, allow_missing: bool) -> tuple[Dataset, Dataset, list[str]]:
     """Training and test subjects of a protocol, and which of them are missing, for which leave must be given."""
-    train, test = PROTOCOLS[name]
-    lacking = [subject for subject in train + test if subject not in data.names]
-    there = {"train": [s for s in train if s in data.names], "test": [s for s in test if s in data.names]}
-    if lacking and not allow_missing:
+    missing = [subject for names in PROTOCOLS[name] for subject in names if subject not in data.names]
+    if missing and not allow_missing:
         raise ValueError(
-            f"protocol {name!r} needs subjects that are not there: {', '.join(lacking)}; "
+            f"protocol {name!r} needs subjects that are not there: {', '.join(missing)}; "
             "give the whole database, or run on what is there with --allow-missing"
         )
-    for what, names in there.items():
+    train, test = ([subject for subject in names if subject in data.names] for names in PROTOCOLS[name])
+    for what, names in (("train", train), ("test", test)):
         if len(names) < 2:
-            raise ValueError(
-                f"protocol {name!r}: expected at least two {what} subjects, found {len(names)}"
-                + (f"; missing are {', '.join(lacking)}" if lacking else "")
-            )
-    return data.objects(there["train"]), data.objects(there["test"]), lacking
+            lacking = f"; missing are {', '.join(missing)}" if missing else ""
+            raise ValueError(f"protocol {name!r}: expected at least two {what} subjects, found {len(names)}{lacking}")
+    check_subsets(data.objects(train + test), allow_missing)
+    return data.objects(train), data.objects(test), missing
 
 
 def check_subsets(data: Dataset, allow_missing: bool) -> None:
     """Every subject must have images of subsets 1 to 4, or leave be given to do without."""
     assert data.subsets is not None
-    lacking = [
-        f"{name} (subset {', '.join(map(str, sorted(set(range(1, 5)) - set(row.tolist()))))})"
-        for name, row in zip(data.names, data.subsets, strict=True)
-        if set(range(1, 5)) - set(row.tolist())
-    ]
+    absent = {name: {1, 2, 3, 4} - set(row.tolist()) for name, row in zip(data.names, data.subsets, strict=True)}
+    lacking = [f"{name} (subset {', '.join(map(str, sorted(each)))})" for name, each in absent.items() if each]
     if lacking and not allow_missing:
         raise ValueError(
             f"images are missing: none of {', '.join(lacking[:5])}{' …' if len(lacking) > 5 else ''}; "
@@ -122,12 +111,9 @@ def reproduce(
 ) -> YalebFindings:
     """Train, infer, relight and recognize; the figures are in `results`."""
     model = None if options.model is None else load_model(options.model)
-    size = options.size if model is None else model.shape
     say("reading images")
-    data = load_yaleb(path, size)
+    data = load_yaleb(path, options.size if model is None else model.shape)
     learners, held_out, lacking = subjects(data, options.protocol, options.allow_missing)
-    check_subsets(learners, options.allow_missing)
-    check_subsets(held_out, options.allow_missing)
     if options.quick:
         held_out = held_out.objects(range(min(4, len(held_out))))
     folder = RunFolder(out, "experiment", _description(options, data, model), restart=restart)
@@ -139,10 +125,11 @@ def reproduce(
     needed = sets if set(options.parts) - {"samples"} else sets[:1]
     settings = {"seed": options.seed} | ({"chains": options.chains} if options.chains else {})
     settings |= {"iterations": 40} if options.quick else {}
-    variants = []
+    surfaces = {}
     for name, each in models.items():
         say(f"{name}: surfaces from {len(needed)} sets of images")
-        variants.append(Variant(name, each, infer_sets(each, test, needed, folder, name, **settings)))
+        surfaces[name] = infer_sets(each, test, needed, folder, name, **settings)
+    surfaces["mean_shape"] = mean_shape_sets(mean_normals(train_references), test, sets)
     results: dict[str, Any] = {
         "protocol": options.protocol,
         "preset": options.preset if model is None else model.preset,
@@ -150,9 +137,8 @@ def reproduce(
         "quick": options.quick,
         "seed": options.seed,
     }
-    average = mean_shape_sets(mean_normals(train_references), test, sets)
     found = YalebFindings(
-        options, learners, held_out, test, choices, references, train_references, variants, average, results
+        options, learners, held_out, test, choices, references, train_references, models, surfaces, results
     )
     if {"inference", "relighting"} & set(options.parts):
         results |= _judge(found, folder, say)
@@ -217,16 +203,17 @@ def _models(
 def _judge(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
     """Normals, albedo and relighting for each number of images, of every model and of the mean shape."""
     tables: dict[str, dict[str, Any]] = {}
-    for variant in found.variants:
-        say(f"{variant.name}: normals, albedo and relighting")
+    for name, surfaces in found.surfaces.items():
+        say(f"{name}: normals, albedo and relighting")
 
-        def make(variant: Variant = variant) -> dict[str, Any]:
-            mapped = common_map(variant.model, found.train, found.train_references, found.options.seed)
-            figures = judge(variant.surfaces, found.test, found.references, COUNTS, mapped)
+        def make(name: str = name, surfaces: Surfaces = surfaces) -> dict[str, Any]:
+            if name not in found.models:
+                return judge(surfaces, found.test, found.references, COUNTS)
+            mapped = common_map(found.models[name], found.train, found.train_references, found.options.seed)
+            figures = judge(surfaces, found.test, found.references, COUNTS, mapped)
             return figures | {"common_map": mapped.tolist()}
 
-        tables[variant.name] = folder.figures(f"judged-{variant.name}", make)
-    tables["mean_shape"] = judge(found.mean_shape, found.test, found.references, COUNTS)
+        tables[name] = folder.figures(f"judged-{name}", make)
     return {
         what: {name: table[what] for name, table in tables.items()}
         for what in ("normals_deg", "albedo_correlation", "relighting_rmse")
@@ -235,12 +222,11 @@ def _judge(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
 
 def _recognize(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
     """The errors of all methods."""
-    test, methods = found.test, one_shot.baseline_methods(found.test)
-    methods |= one_shot.surface_methods("mean_shape", test, found.mean_shape)
-    methods["dbn_svm"] = _dbn_svm(found)
-    for variant in found.variants:
-        noise = np.asarray(variant.model.params.noise_var)
-        methods |= one_shot.surface_methods(variant.name, test, variant.surfaces, noise)
+    test, methods = found.test, one_shot.baseline_methods(found.test) | {"dbn_svm": _dbn_svm(found)}
+    for name, surfaces in found.surfaces.items():
+        model = found.models.get(name)
+        noise = None if model is None else np.asarray(model.params.noise_var)
+        methods |= one_shot.surface_methods(name, test, surfaces, noise)
     errors = {}
     for name, method in methods.items():
         say(f"recognition: {name}")

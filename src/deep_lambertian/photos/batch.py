@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +51,13 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class Photos:
-    """One object as it was read: images (P, H, W), their names, the mask and lights if given, what was left out."""
+    """One object as it was read: images (P, H, W), their names, the mask and lights if given, what was left out.
+
+    `number` is its own in the listing.
+    """
 
     name: str
+    number: int
     images: np.ndarray
     image_names: list[str]
     mask: np.ndarray
@@ -105,30 +108,31 @@ def infer_folder(
     names go unnoticed where a result is there already. An object that cannot be used is reported, and tried again the
     next time. `albedo.png` is linear, with white for 1; `normals.png` is (n+1)/2; both have 16 bits.
     """
-    options = options or BatchOptions()
-    sampler, out = sampler or model.sampler, Path(out)
+    options, sampler, out = options or BatchOptions(), sampler or model.sampler, Path(out)
     with distributed.peers(KEPT), distributed.together(lambda: _open(path, out)) as source:
-        settings = {"seed": seed, "srgb": options.srgb, **asdict(sampler)}
         names = list(source.entries)
-        RunFolder(
-            out, "batch", describe(model, source, settings), restart=options.restart, results=_results(out, names)
-        )
+        listing = json.dumps([[name, entry.files] for name, entry in source.entries.items()])
+        description = {  # what results depend on, but for rounding
+            "format": FORMAT,
+            "version": VERSION,
+            "model": model.checksum,
+            "objects": len(names),
+            "listing": hashlib.sha256(listing.encode()).hexdigest()[:16],
+            "settings": {"seed": seed, "srgb": options.srgb, **asdict(sampler)},
+        }
+        RunFolder(out, "batch", description, restart=options.restart, results=_results(out, names))
         missing = distributed.collect([name for name in names if not _is_done(out / name)])[0]
         mine = plan(source.entries, missing, options.batch)
 
-        def infer(photos: list[Photos], numbers: list[int], size: tuple[int, int]) -> list[Posterior]:
-            return _infer(model, photos, Layout(numbers, size, jax.local_devices()), sampler, seed)
+        def infer(photos: list[Photos], size: tuple[int, int]) -> list[Posterior]:
+            layout = Layout([each.number for each in photos], size, jax.local_devices())
+            return _infer(model, photos, layout, sampler, seed)
 
-        failed = _all_of(distributed.collect(_unreadable(source)))
         work = distributed.together(lambda: _work(model, source, out, mine, infer, options))
-        failed |= _all_of(distributed.collect(work))
+        failed = {name: reason for part in distributed.collect(work) for name, reason in part.items()}
         distributed.together(lambda: write_summary(out, names, failed) if distributed.is_first() else None)
         wrong = sum(name in failed for name in missing)
         return BatchResult(out, out / SUMMARY, len(missing) - wrong, len(names) - len(missing), failed)
-
-
-def _all_of(parts: list[dict[str, str]]) -> dict[str, str]:
-    return {name: reason for part in parts for name, reason in part.items()}
 
 
 def _open(path: str | Path, out: Path) -> ObjectFolder:
@@ -141,27 +145,6 @@ def _open(path: str | Path, out: Path) -> ObjectFolder:
         source.close()
         raise source.nothing()
     return source
-
-
-def _unreadable(source: ObjectFolder) -> dict[str, str]:
-    names = (Path(folder).relative_to(source.source.path).as_posix() for folder in source.unreadable)
-    return {name: "folder cannot be read" for name in names}
-
-
-# ---- What the folder of results holds, and whose they are
-
-
-def describe(model: DLN, source: ObjectFolder, settings: dict[str, Any]) -> dict[str, Any]:
-    """What results depend on, but for rounding: the model, the objects and their files by name, the settings."""
-    listing = json.dumps([[name, entry.files] for name, entry in source.entries.items()])
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "model": model.checksum,
-        "objects": len(source.entries),
-        "listing": hashlib.sha256(listing.encode()).hexdigest()[:16],
-        "settings": json.loads(json.dumps(settings)),
-    }
 
 
 def _is_done(folder: Path) -> bool:
@@ -187,26 +170,17 @@ def plan(entries: dict[str, Entry], missing: list[str], batch: int) -> list[Batc
     the objects of such a group come in batches of one size, as even as the whole listing allows.
     """
 
-    def group(name: str) -> tuple[int, bool]:
-        entry = entries[name]
-        return max(entry.images - 1, 0).bit_length(), entry.lights
-
-    sizes = {}
-    for key, names in _grouped(list(entries), group):
-        most = max(max(entries[name].images for name in names), 1)
-        sizes[key] = -(-len(names) // -(-len(names) // batch)), most
-    ordered = [name for _, names in _grouped(missing, group) for name in names]
-    mine = ordered[jax.process_index() :: jax.process_count()]
-    return [
-        Batch(names[start : start + sizes[key][0]], sizes[key])
-        for key, names in _grouped(mine, group)
-        for start in range(0, len(names), sizes[key][0])
-    ]
-
-
-def _grouped(names: list[str], group: Callable[[str], Any]) -> Iterator[tuple[Any, list[str]]]:
-    for key, found in groupby(sorted(names, key=group), group):  # sorting is stable: names stay in order
-        yield key, list(found)
+    groups: dict[tuple[int, bool], list[str]] = {}
+    for name, entry in entries.items():
+        groups.setdefault((max(entry.images - 1, 0).bit_length(), entry.lights), []).append(name)
+    asked = set(missing)
+    ordered = [name for _, names in sorted(groups.items()) for name in names if name in asked]
+    mine, batches = set(ordered[jax.process_index() :: jax.process_count()]), []
+    for _, names in sorted(groups.items()):
+        size = -(-len(names) // -(-len(names) // batch)), max(1, *(entries[name].images for name in names))
+        left = [name for name in names if name in mine]
+        batches += [Batch(left[start : start + size[0]], size) for start in range(0, len(left), size[0])]
+    return batches
 
 
 # ---- The work of one process
@@ -217,12 +191,13 @@ def _work(
     source: ObjectFolder,
     out: Path,
     batches: list[Batch],
-    infer: Callable[[list[Photos], list[int], tuple[int, int]], list[Posterior]],
+    infer: Callable[[list[Photos], tuple[int, int]], list[Posterior]],
     options: BatchOptions,
 ) -> dict[str, str]:
     """Read, infer, write and forget one batch after the other; the reasons of the objects that failed."""
+    folders = (Path(folder).relative_to(source.source.path).as_posix() for folder in source.unreadable)
+    failed = dict.fromkeys(folders, "folder cannot be read")
     numbers = {name: number for number, name in enumerate(source.entries)}
-    failed: dict[str, str] = {}
 
     def report(name: str, reason: str = "") -> None:
         if reason:
@@ -234,22 +209,19 @@ def _work(
         photos = []
         for name in each.names:
             try:
-                photos.append(_read(source, name, model.shape, options.srgb))
+                photos.append(_read(source, name, numbers[name], model.shape, options.srgb))
             except ValueError as error:
                 report(name, str(error))
-        if not photos:
-            continue
-        found = infer(photos, [numbers[one.name] for one in photos], each.size)
-        for one, posterior in zip(photos, found, strict=True):
+        for one, posterior in zip(photos, infer(photos, each.size) if photos else (), strict=True):
             if np.isfinite(posterior.scaled_normals).all() and np.isfinite(posterior.lights).all():
-                _save(out / one.name, one, posterior, numbers[one.name])
+                _save(out / one.name, one, posterior)
                 report(one.name)
             else:
                 report(one.name, "the chain ended in numbers that are not finite; take a smaller step_size")
     return failed
 
 
-def _read(source: ObjectFolder, name: str, shape: tuple[int, int], srgb: bool) -> Photos:
+def _read(source: ObjectFolder, name: str, number: int, shape: tuple[int, int], srgb: bool) -> Photos:
     """One object at the model's size, or a ValueError that says why it cannot be used."""
     if Path(name).parts[0] in (DESCRIPTION, SUMMARY):
         raise ValueError(f"{name}: expected another name for an object, got that of a file of the results")
@@ -263,7 +235,7 @@ def _read(source: ObjectFolder, name: str, shape: tuple[int, int], srgb: bool) -
     lights = np.stack(known) if known else None
     mask = np.ones(shape, bool) if found[0].mask is None else found[0].mask
     check_request(shape, images, lights, mask, name=name)  # one that is not fit is found out before it joins others
-    return Photos(name, images, [view.name for view in found], mask, lights, lost)
+    return Photos(name, number, images, [view.name for view in found], mask, lights, lost)
 
 
 def _infer(model: DLN, photos: list[Photos], layout: Layout, sampler: Sampler, seed: int) -> list[Posterior]:
@@ -281,9 +253,9 @@ def _infer(model: DLN, photos: list[Photos], layout: Layout, sampler: Sampler, s
         raise OSError(f"inference of {len(photos)} objects has failed; try a smaller batch ({error})") from error
 
 
-def _save(folder: Path, photos: Photos, posterior: Posterior, number: int) -> None:
+def _save(folder: Path, photos: Photos, posterior: Posterior) -> None:
     """Write one object's results, and last of all the one that marks it as done."""
-    about = {"object": photos.name, "number": number, "images": photos.image_names, "skipped": photos.skipped}
+    about = {"object": photos.name, "number": photos.number, "images": photos.image_names, "skipped": photos.skipped}
     save_png16(folder / "albedo.png", posterior.albedo)
     save_png16(folder / "normals.png", (posterior.normals + 1) / 2)
     rows = zip(photos.image_names, posterior.lights.tolist(), posterior.lights_std.tolist(), strict=True)

@@ -10,6 +10,7 @@ from deep_lambertian.experiments.aloi import AloiFindings, Views
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
 from deep_lambertian.support.files import write_csv
 from deep_lambertian.support.pictures import grey, normal_colours, save_png, sheet
+from deep_lambertian.surface import illuminate
 
 SHOWN, LIGHTS = 10, 3  # objects of the picture, and lights drawn for each
 SURROUND = 225  # grey of what is not the object
@@ -74,7 +75,7 @@ def objects_sheet(views: list[Views], surfaces: dict[str, np.ndarray], lights: n
     rows: list[list[tuple[str, np.ndarray]]] = [[] for _ in range(3 + len(lights))]
     for i in np.unique(np.linspace(0, len(views) - 1, min(SHOWN, len(views))).astype(int)):
         view = views[i]
-        relit = np.maximum(surfaces["scaled"][i] @ lights.T, 0).T
+        relit = illuminate(surfaces["scaled"][i], lights)
         cells = [
             (f"object {view.name}", _shown(view.photo, view.mask)),
             ("albedo", _shown(surfaces["albedo"][i], view.mask)),
@@ -117,7 +118,7 @@ def prediction_plot(results: dict[str, Any], path: Path) -> None:
 
 def prediction_table(results: dict[str, Any]) -> Table:
     """Errors by method, the least first."""
-    rows = []
+    rows = [["prediction from", "mean", "95 % interval", "median", "DLN from one image minus this"]]
     for name in _order(results):
         found, less = results["prediction_rmse"][name], results["dln_minus"].get(name)
         low, high = found["interval"]
@@ -125,16 +126,14 @@ def prediction_table(results: dict[str, Any]) -> Table:
         if less is not None:
             cells[-1] = f"{less['mean']:+.4f} ({less['interval'][0]:+.4f} to {less['interval'][1]:+.4f})"
         rows.append(cells)
-    return Table(["prediction from", "mean", "95 % interval", "median", "DLN from one image minus this"], rows)
+    return rows
 
 
-def objects_rows(results: dict[str, Any]) -> list[list[str]]:
+def objects_rows(results: dict[str, Any]) -> Table:
     """Errors object by object, under the methods' own names, which are the first row."""
     names = list(results["prediction_rmse"])
-    rows = [
-        [name, row["input"], *(f"{row[method]:.6f}" for method in names)] for name, row in results["per_object"].items()
-    ]
-    return [["object", "input", *names], *rows]
+    errors = ([name, row["input"], *(f"{row[n]:.6f}" for n in names)] for name, row in results["per_object"].items())
+    return [["object", "input", *names], *errors]
 
 
 def _order(results: dict[str, Any]) -> list[str]:

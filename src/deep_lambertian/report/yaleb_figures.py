@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deep_lambertian.experiments.yaleb import Variant, YalebFindings
+from deep_lambertian.experiments.yaleb import YalebFindings
 from deep_lambertian.priors import DBN, Product
 from deep_lambertian.priors.generate import generate
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
@@ -34,23 +34,19 @@ NAMES = {
 }
 
 
-def name_of(method: str) -> str:
-    return NAMES.get(method, method)
-
-
 def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print) -> Path:
     """Write every picture and table that the parts of the run ask for, and the page that shows them."""
     parts, sections = set(found.options.parts), []
     if "samples" in parts:
-        for variant in found.variants:
-            say(f"{variant.name}: samples of the prior")
-            sections.append(_samples(found, variant, out / f"figure4-{variant.name}.png"))
+        for name in found.models:
+            say(f"{name}: samples of the prior")
+            sections.append(_samples(found, name, out / f"figure4-{name}.png"))
     if "inference" in parts:
         say("Figure 5: one image, sweep by sweep")
-        sections.append(_sweeps(found, found.variants[0], out / "figure5.png"))
+        sections.append(_sweeps(found, out / "figure5.png"))
     if {"inference", "relighting"} & parts:
         say("Figure 6: albedo, normals and new lights")
-        sections.append(_people(found, found.variants[0], out / "figure6.png"))
+        sections.append(_people(found, out / "figure6.png"))
     if "recognition" in parts:
         say("Figure 7: recognition")
         sections.append(_recognition(found, out / "figure7.png"))
@@ -64,9 +60,9 @@ def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print)
     return write_report(out, "Deep Lambertian Networks on Yale B", notes, sections, found.results)
 
 
-def _samples(found: YalebFindings, variant: Variant, path: Path) -> Section:
+def _samples(found: YalebFindings, name: str, path: Path) -> Section:
     """Samples of the prior, and below each the training face that is most like it."""
-    prior, (height, width) = variant.model.params.prior, variant.model.shape
+    prior, (height, width) = found.models[name].params.prior, found.models[name].shape
     alone = isinstance(prior, Product)
     sampled = prior.albedo if alone else prior
     steps = SAMPLE_STEPS if isinstance(sampled, DBN) else WIDE_STEPS
@@ -74,46 +70,36 @@ def _samples(found: YalebFindings, variant: Variant, path: Path) -> Section:
     drawn = generate(sampled, seed=found.options.seed, steps=steps, chains=SAMPLES).samples
     albedo = drawn[:, : height * width]
     taught = np.linalg.norm(found.train_references, axis=-1).reshape(len(found.train), -1)
-    similar = _standard(albedo) @ _standard(taught).T / albedo.shape[1]
-    nearest = np.argmax(similar, axis=1)
+    similar = np.corrcoef(albedo, taught)[:SAMPLES, SAMPLES:]
     brightest, shape = float(np.quantile(albedo, 0.995)), (-1, height, width)
     rows = [[(f"sample {i + 1}", grey(image, brightest)) for i, image in enumerate(albedo.reshape(shape))]]
     if not alone:
         normals = np.moveaxis(drawn[:, height * width :].reshape(-1, 3, height, width), 1, -1)
         rows.append([("its normals", normal_colours(_unit(image))) for image in normals])
-    rows.append(
-        [
-            (f"nearest, r = {r:.2f}", grey(image, float(image.max())))
-            for image, r in zip(taught[nearest].reshape(shape), similar.max(axis=1), strict=True)
-        ]
-    )
+    nearest = zip(taught[similar.argmax(axis=1)].reshape(shape), similar.max(axis=1), strict=True)
+    rows.append([(f"nearest, r = {r:.2f}", grey(image, float(image.max()))) for image, r in nearest])
     save_png(path, sheet(rows, tile=96))
     return Section(
-        f"Figure 4: samples of the prior, {name_of(variant.name)}",
+        f"Figure 4: samples of the prior, {NAMES[name]}",
         f"After {steps:,} Gibbs iterations, one chain each; in the last row the albedo of the training subject that is "
         "most like it, with their correlation: a prior that has learned by heart shows it.",
         path,
     )
 
 
-def _standard(rows: np.ndarray) -> np.ndarray:
-    centred = rows - rows.mean(axis=1, keepdims=True)
-    return centred / np.maximum(centred.std(axis=1, keepdims=True), 1e-9)
-
-
 def _unit(normals: np.ndarray) -> np.ndarray:
     return normals / np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-9)
 
 
-def _sweeps(found: YalebFindings, variant: Variant, path: Path) -> Section:
+def _sweeps(found: YalebFindings, path: Path) -> Section:
     """The first test subject's image whose light comes most from the side and from below."""
-    data = found.held_out
+    data, model = found.held_out, found.models["dln"]
     assert data.lights is not None
     assert data.subsets is not None
     side = np.where((data.subsets[0] == 4) & data.present[0], np.abs(data.lights[0, :, 0]) - data.lights[0, :, 1], -9)
     photo = data.images[0, int(np.argmax(side))]
-    sampler = variant.model.sampler.override(iterations=SWEEPS, burn_in=0, keep=SWEEPS)
-    post = variant.model.infer(photo, seed=found.options.seed, sampler=sampler)
+    sampler = model.sampler.override(iterations=SWEEPS, burn_in=0, keep=SWEEPS)
+    post = model.infer(photo, seed=found.options.seed, sampler=sampler)
     albedo, normals = post.samples["albedo"][0], _unit(post.samples["normals"][0])
     rows = [[("photo", grey(photo, float(photo.max())))], [("", np.full((8, 8, 3), 255, np.uint8))]]
     for sweep in SHOWN:
@@ -131,14 +117,14 @@ def _sweeps(found: YalebFindings, variant: Variant, path: Path) -> Section:
     )
 
 
-def _people(found: YalebFindings, variant: Variant, path: Path) -> Section:
+def _people(found: YalebFindings, path: Path) -> Section:
     """The first people of the test, from their first image, and from that and the last."""
-    rows, shape = [], variant.model.shape
-    lights = variant.model.sample_lights(3, found.options.seed)
+    rows, model = [], found.models["dln"]
+    lights = model.sample_lights(3, found.options.seed)
     count = min(PEOPLE, len(found.test.names))
-    photos = [images[[0, len(images) - 1]].reshape(2, *shape) for images in found.test.images[:count]]
+    photos = [images[[0, len(images) - 1]].reshape(2, *model.shape) for images in found.test.images[:count]]
     # One call for all: one shape is compiled.
-    posts = variant.model.infer_many([each[:1] for each in photos] + photos, seed=found.options.seed, iterations=200)
+    posts = model.infer_many([each[:1] for each in photos] + photos, seed=found.options.seed, iterations=200)
     for both, one, two, truth in zip(photos, posts[:count], posts[count:], found.references[:count], strict=True):
         row = [(f"photo {i + 1}", grey(photo, float(photo.max()))) for i, photo in enumerate(both)]
         surfaces = [(f"{n} image{'s' * (n > 1)}", post.albedo, post.normals) for n, post in ((1, one), (2, two))]
@@ -180,15 +166,9 @@ def recognition_curve(recognition: Mapping[str, Mapping[str, Any]], path: Path) 
             table = recognition[name]
             counts = sorted(int(k) for k in table)
             errors = np.array([table[str(k)]["error"] for k in counts])
-            (line,) = axes.plot(
-                counts,
-                errors,
-                label=name_of(name),
-                marker="osv^D<>p*hXd"[number % 12],
-                markersize=4,
-                linewidth=2.4 if name in ("dln", "dln_shadow") else 1.2,
-                linestyle="-" if name.startswith("dln") else "--",
-            )
+            wide, style = 2.4 if name in ("dln", "dln_shadow") else 1.2, "-" if name.startswith("dln") else "--"
+            marker = {"marker": "osv^D<>p*hXd"[number % 12], "markersize": 4}
+            (line,) = axes.plot(counts, errors, label=NAMES[name], linewidth=wide, linestyle=style, **marker)
             low, high = np.array([table[str(k)].get("interval", [e, e]) for k, e in zip(counts, errors, strict=True)]).T
             axes.fill_between(counts, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
         axes.set(xlabel="training images of each person", ylabel="error (%)", ylim=(0, None))
@@ -202,15 +182,15 @@ def recognition_table(recognition: Mapping[str, Mapping[str, Any]]) -> Table:
     more = [k for k in _counts(recognition) if k > 1]
     subsets = sorted({s for table in recognition.values() for s in table["1"]["subsets"]})
     heads = ["method", "k = 1", *(f"subset {s}" for s in subsets), *(f"k = {k}" for k in more)]
-    rows = []
+    rows = [heads]
     for name in _best_first(recognition):
         table = recognition[name]
         one = table["1"]
         spread = one.get("interval")
         first = f"{one['error']:.1f}" + (f" ({spread[0]:.1f}–{spread[1]:.1f})" if spread else "")
-        cells = [name_of(name), first, *(f"{one['subsets'][s]:.1f}" for s in subsets)]
+        cells = [NAMES[name], first, *(f"{one['subsets'][s]:.1f}" for s in subsets)]
         rows.append(cells + [f"{table[str(k)]['error']:.1f}" if str(k) in table else "" for k in more])
-    return Table(heads, rows)
+    return rows
 
 
 def _best_first(recognition: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -224,11 +204,11 @@ def _counts(recognition: Mapping[str, Mapping[str, Any]]) -> list[int]:
 def surface_table(results: Mapping[str, Any]) -> Table:
     """Normals, albedo and relighting by method and number of images."""
     heads = ["method", "images", "normals °", "median °", "mapped °", "mapped median °", "albedo r", "relighting rmse"]
-    rows = []
+    rows = [heads]
     for name, table in results["normals_deg"].items():
         for count, degrees in table.items():
             cells = [degrees.get(each) for each in ("mean", "median", "mapped_mean", "mapped_median")]
             shown = ["" if cell is None else f"{cell:.2f}" for cell in cells]
             albedo, relit = results["albedo_correlation"][name][count], results["relighting_rmse"][name][count]
-            rows.append([name_of(name), count, *shown, f"{albedo:.3f}", f"{relit:.4f}"])
-    return Table(heads, rows)
+            rows.append([NAMES[name], count, *shown, f"{albedo:.3f}", f"{relit:.4f}"])
+    return rows

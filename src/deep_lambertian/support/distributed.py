@@ -18,8 +18,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 HEARTBEAT_SECONDS = 10  # a peer that has been silent for so long is dead
 # Where a scheduler says how many processes it has started (Slurm, Open MPI, Kubernetes' indexed jobs).
 CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETIONS")
-
-
 T = TypeVar("T")
 
 
@@ -34,7 +32,8 @@ def initialise(coordinator: str | None = None, processes: int | None = None, pro
     """
     given = {"--coordinator": coordinator, "--processes": processes, "--process-id": process_id}
     missing = [name for name, value in given.items() if value is None]
-    if processes == 1 or (len(missing) == 3 and not _in_a_cluster()):
+    in_a_cluster = any(int(os.environ.get(name, "1") or 1) > 1 for name in CLUSTER_SIZES)
+    if processes == 1 or (len(missing) == 3 and not in_a_cluster):
         return
     if 0 < len(missing) < 3:
         raise ValueError(f"many processes: expected all of {', '.join(given)}, got no {' and no '.join(missing)}")
@@ -56,10 +55,6 @@ def initialise(coordinator: str | None = None, processes: int | None = None, pro
             f"the processes did not find each other at {coordinator or 'the scheduler’s address'} within 60 s: "
             f"start all of them, each with its own --process-id ({_first_line(error)})"
         ) from error
-
-
-def _in_a_cluster() -> bool:
-    return any(int(os.environ.get(name, "1") or 1) > 1 for name in CLUSTER_SIZES)
 
 
 @contextmanager
@@ -84,11 +79,6 @@ def _first_line(error: BaseException) -> str:
 def is_first() -> bool:
     """Whether this process is the one that writes files and talks to the user."""
     return jax.process_index() == 0
-
-
-def count() -> int:
-    """How many processes there are."""
-    return jax.process_count()
 
 
 def is_shared(mesh: Mesh) -> bool:

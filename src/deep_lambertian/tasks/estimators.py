@@ -6,8 +6,9 @@ batches are filled up to few sizes, because every size is compiled anew, which t
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
+from itertools import islice
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,9 @@ from deep_lambertian.inference.inputs import Layout
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.model import DLN, load_model
 from deep_lambertian.support.resampling import average_areas
-from deep_lambertian.tasks.recognition import cone_distances, nearest, subspace_distances
+from deep_lambertian.tasks.distances import Rule, distances_by, nearest
 
-OUTPUTS = ("albedo", "scaled_normals")
-RULES = ("shadow", "plain")
+CHOICES = {"output": ("albedo", "scaled_normals"), "rule": ("shadow", "plain")}
 FLOATS = (np.float64, np.float32)
 BRIGHT = 10.0  # light of about [0, 1] may be somewhat brighter, but numbers up to 255 are another unit
 INDEPENDENT = 32  # residuals of an image are smooth: they tell about as much as so many that know nothing of each other
@@ -51,17 +51,24 @@ class ImageEstimator(BaseEstimator):
 
     def _prepare(self, X: np.ndarray) -> DLN:
         """Find the model and the shape of the images, and refuse settings that inference would refuse later."""
+        self._check_choices()
         model = find_model(self.model)
         self.shape_ = find_shape(self.shape, X.shape[1])
-        model.sampler.override(iterations=_whole(self.iterations))
-        for name, value in (("batch", self.batch), ("chains", 1 if self.chains is None else self.chains)):
-            if not isinstance(value, Integral) or int(value) < 1:
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
+        model.sampler.override(iterations=_whole(self.iterations), chains=_whole(self.chains))
+        if not isinstance(self.batch, Integral) or self.batch < 1:
+            raise ValueError(f"batch: expected a whole number of at least 1, got {self.batch!r}")
         return model
+
+    def _check_choices(self) -> None:
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name, allowed[0])
+            if value not in allowed:
+                raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}")
 
     def _validated(self, X: Any) -> np.ndarray:
         """Rows for a fitted estimator."""
         check_is_fitted(self)
+        self._check_choices()
         X = validate_data(self, X, reset=False, dtype=FLOATS)
         _check_range(X)
         return X
@@ -75,7 +82,7 @@ class ImageEstimator(BaseEstimator):
         """
         settings = {name: _whole(getattr(self, name)) for name in ("iterations", "chains", "seed")}
         start = 0
-        for batch in batched(objects, size[0]):
+        while batch := list(islice(objects, size[0])):
             layout = Layout([0] * len(batch), size, jax.local_devices())
             found = model.infer_many(batch, layout=layout, **settings)
             for i, post in enumerate(found, start):
@@ -106,7 +113,6 @@ class IlluminationInvariantFeatures(TransformerMixin, ImageEstimator):
 
     def fit(self, X: Any, y: Any = None) -> "IlluminationInvariantFeatures":
         """Read the model and check the settings."""
-        _check_choice("output", self.output, OUTPUTS)
         X = validate_data(self, X, dtype=FLOATS)
         self.model_ = self._prepare(X)
         return self
@@ -114,7 +120,6 @@ class IlluminationInvariantFeatures(TransformerMixin, ImageEstimator):
     def transform(self, X: Any) -> np.ndarray:
         """Features (rows, V) or (rows, 3V), float32."""
         X = self._validated(X)
-        _check_choice("output", self.output, OUTPUTS)
         features = np.empty((len(X), len(self.get_feature_names_out())), np.float32)
         images = (as_images(row[None], self.shape_, self.model_.shape) for row in X)
         for i, post in enumerate(self._infer(self.model_, images, (self.batch, 1), "row")):
@@ -150,11 +155,10 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
     After `fit`, `scaled_normals_` (classes, V, 3) are the surfaces and `classes_` their labels.
     """
 
-    rule: str = "shadow"
+    rule: Rule = "shadow"
 
     def fit(self, X: Any, y: Any) -> "LambertianSubspaceClassifier":
         """Infer one surface for each class."""
-        _check_choice("rule", self.rule, RULES)
         X, y = validate_data(self, X, y, dtype=FLOATS)
         with warnings.catch_warnings():  # as many classes as images is what one image of each means
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
@@ -198,18 +202,12 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
 
     def _distances(self, X: Any) -> np.ndarray:
         """Squared distances (rows, classes), none below `LEAST` of the image's own square, which rounding may reach."""
-        X = self._validated(X)
-        _check_choice("rule", self.rule, RULES)
-        return np.concatenate([self._distances_of(X[start : start + ROWS]) for start in range(0, len(X), ROWS)])
-
-    def _distances_of(self, rows: np.ndarray) -> np.ndarray:
-        probes = as_images(rows, self.shape_, self.model_shape_).reshape(len(rows), -1).astype(np.float64)
-        if self.rule == "plain":
-            found, energy = subspace_distances(self.scaled_normals_, probes), np.sum(probes**2, axis=1)
-        else:
-            found = cone_distances(self.scaled_normals_, probes, self.noise_var_)
-            energy = probes**2 @ (1 / self.noise_var_)
-        return np.maximum(found, LEAST * energy[:, None])
+        X, found = self._validated(X), []
+        for rows in np.split(X, range(ROWS, len(X), ROWS)):
+            probes = as_images(rows, self.shape_, self.model_shape_).reshape(len(rows), -1)
+            distances, black = distances_by(self.rule, self.scaled_normals_, probes, self.noise_var_)
+            found.append(np.maximum(distances, LEAST * black))
+        return np.concatenate(found)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -252,22 +250,7 @@ def as_images(rows: np.ndarray, shape: tuple[int, int], wanted: tuple[int, int])
 
 def fill_up(count: int) -> int:
     """The next power of four: few sizes are compiled, and images of weight 0 cost little beside the rest of a sweep."""
-    size = 1
-    while size < count:
-        size *= 4
-    return size
-
-
-def batched(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of `size` items, the last of which may be shorter (as `itertools.batched` of Python 3.12)."""
-    batch = []
-    for item in items:
-        batch.append(item)
-        if len(batch) == size:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+    return 4 ** -(-(count - 1).bit_length() // 2)
 
 
 def _log_likelihoods(distances: np.ndarray) -> np.ndarray:
@@ -278,11 +261,6 @@ def _log_likelihoods(distances: np.ndarray) -> np.ndarray:
 def _whole(value: Any) -> Any:
     """NumPy's whole numbers, which grids of parameters are made of, as Python's."""
     return int(value) if isinstance(value, Integral) else value
-
-
-def _check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise ValueError(f"{name}: expected one of {', '.join(allowed)}, got {value!r}")
 
 
 def _check_range(X: np.ndarray) -> None:

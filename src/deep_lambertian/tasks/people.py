@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +15,8 @@ from deep_lambertian.model import DLN
 from deep_lambertian.photos.placing import Placement, prepare_photos
 from deep_lambertian.support.files import write_csv
 from deep_lambertian.support.progress import track
-from deep_lambertian.tasks.recognition import cone_distances, subspace_distances
+from deep_lambertian.tasks.distances import Rule, distances_by
 
-Rule = Literal["shadow", "plain"]
 COLUMNS = ("probe", "truth", "label", "distance", "second", "second_distance", "confidence", "problem")
 
 
@@ -42,20 +41,22 @@ class Answer:
 
 @dataclass(frozen=True)
 class Gallery:
-    """What the people of a gallery look like: `names` and scaled normals (G, V, 3) by `model`."""
+    """What the people of a gallery look like: `names` and scaled normals (G, V, 3) by `model`.
+
+    Faces were looked for, or not (`align`), in photos taken to be sRGB or not; probes are read in the same way.
+    """
 
     model: DLN
     names: list[str]
     scaled_normals: np.ndarray
     problems: list[str]
+    align: bool
+    srgb: bool
 
     def distances(self, crops: np.ndarray, rule: Rule = "shadow") -> np.ndarray:
         """Distances (N, G) of crops (N, V); see `Answer`."""
-        if rule == "shadow":
-            noise = np.asarray(self.model.params.noise_var)
-            return np.sqrt(cone_distances(self.scaled_normals, crops, noise) / crops.shape[1])
-        energy = np.maximum(np.sum(crops.astype(np.float64) ** 2, axis=1, keepdims=True), 1e-12)
-        return np.sqrt(subspace_distances(self.scaled_normals, crops) / energy)
+        found, black = distances_by(rule, self.scaled_normals, crops, np.asarray(self.model.params.noise_var))
+        return np.sqrt(found / (crops.shape[1] if rule == "shadow" else np.maximum(black, 1e-12)))
 
 
 def list_people(path: str | Path) -> dict[str, list[str]]:
@@ -89,19 +90,18 @@ def learn_people(
             + (f" ({'; '.join(problems[:3])})" if problems else "")
         )
     posts = model.infer_many(crops, seed=seed, sampler=sampler)
-    return Gallery(model, names, np.stack([post.scaled_normals.reshape(-1, 3) for post in posts]), problems)
+    scaled_normals = np.stack([post.scaled_normals.reshape(-1, 3) for post in posts])
+    return Gallery(model, names, scaled_normals, problems, align, srgb)
 
 
-def recognize_photos(
-    gallery: Gallery, path: str | Path, *, rule: Rule = "shadow", align: bool = True, srgb: bool = True
-) -> list[Answer]:
+def recognize_photos(gallery: Gallery, path: str | Path, *, rule: Rule = "shadow") -> list[Answer]:
     """Who is on each photo of a folder or archive."""
     found = []
     with open_source(path) as source:
         files = sorted((file for files in _people(source).values() for file in files), key=natural)
         for name in track(files, "recognizing"):
             truth = name.rpartition("/")[0]
-            crop = _crop(gallery.model, source, name, align, srgb)
+            crop = _crop(gallery.model, source, name, gallery.align, gallery.srgb)
             if isinstance(crop, str):
                 found.append(Answer(name, truth, problem=crop))
                 continue

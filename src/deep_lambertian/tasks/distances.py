@@ -1,0 +1,104 @@
+r"""How far images are from what a surface may look like under any light: relighting and recognition (Sec. 4.2, 4.3).
+
+The images of a surface with scaled normals M = a·n (V, 3) under all lights are the span of its three columns; with
+attached shadows they are the cone {max(M ℓ, 0)} instead (Belhumeur & Kriegman, 1998).
+"""
+
+from typing import Literal
+
+import numpy as np
+
+from deep_lambertian.surface import illuminate
+
+Rule = Literal["shadow", "plain"]  # of recognition: the distance to the cone, or to the span
+ROUNDS = 15  # by then which pixels are lit no longer changes, or goes round in a circle
+RIDGE = 1e-9
+
+
+def least_squares(design: np.ndarray, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Coefficients (N, R) of rows of values (N, V) by a design (V, R), each row with weights (N, V) of its own.
+
+    A ridge too small to matter keeps a row in which nothing counts from stopping all others.
+    """
+    rank = design.shape[1]
+    outer = np.einsum("vi,vj->vij", design, design).reshape(-1, rank**2)
+    system = (weights @ outer).reshape(-1, rank, rank) + RIDGE * np.eye(rank)
+    return np.linalg.solve(system, ((weights * values) @ design)[..., None])[..., 0]
+
+
+def fit_cone(surface: np.ndarray, probes: np.ndarray, precision: np.ndarray | None = None) -> np.ndarray:
+    """The lights (N, 3) under which max(M ℓ, 0) comes nearest to each of the probes (N, V).
+
+    By least squares over the pixels that the last light reaches, a few times over: pixels that it leaves dark cost
+    something and do not pull. Of a basis (V, R) of other images the coefficients (N, R) are found in the same way.
+    """
+    precision = np.ones(len(surface)) if precision is None else precision
+    best, least = np.zeros((len(probes), surface.shape[1])), np.full(len(probes), np.inf)
+    moving, lit = np.arange(len(probes)), np.ones(probes.shape, bool)
+    for _ in range(ROUNDS + 1):
+        seen = probes[moving]
+        lights = least_squares(surface, seen, lit * precision)
+        predicted = lights @ surface.T
+        cost = (seen - np.maximum(predicted, 0)) ** 2 @ precision
+        better = cost < least[moving]
+        best[moving[better]], least[moving[better]] = lights[better], cost[better]
+        now = predicted > 0
+        changed = np.any(now != lit, axis=1)  # the same pixels lit give the same light again
+        moving, lit = moving[changed], now[changed]
+        if not len(moving):
+            break
+    return best
+
+
+def relighting_rmse(surface: np.ndarray, photos: np.ndarray) -> float:
+    """Root mean square error of max(M ℓ, 0), M (V, 3), against photos (N, V), each with the light that suits best."""
+    surface, photos = np.asarray(surface, np.float64), np.asarray(photos, np.float64)
+    return float(np.sqrt(np.mean((photos - illuminate(surface, fit_cone(surface, photos))) ** 2)))
+
+
+def linear_rmse(basis: np.ndarray, photos: np.ndarray) -> float:
+    """Root mean square error of photos (N, V) against the nearest images in the span of a basis (V, R)."""
+    coefficients = np.linalg.lstsq(basis, photos.T, rcond=None)[0]
+    return float(np.sqrt(np.mean((photos.T - basis @ coefficients) ** 2)))
+
+
+# ---- Whose image is this?
+
+
+def subspace_distances(bases: np.ndarray, probes: np.ndarray) -> np.ndarray:
+    """Squared distances (N, G) of probes (N, V) to the spans of bases (G, V, R), which need not be orthogonal."""
+    probes = np.asarray(probes, np.float64)
+    energy = np.sum(probes**2, axis=1)
+    found = np.empty((len(probes), len(bases)))
+    for g, basis in enumerate(np.asarray(bases, np.float64)):
+        left, singular, _ = np.linalg.svd(basis, full_matrices=False)
+        kept = left[:, singular > 1e-10 * max(singular[0], 1e-300)]
+        found[:, g] = energy - np.sum((probes @ kept) ** 2, axis=1)
+    return np.maximum(found, 0)
+
+
+def cone_distances(scaled_normals: np.ndarray, probes: np.ndarray, noise_var: np.ndarray) -> np.ndarray:
+    r"""$\min_\ell \sum_i (v_i - \max(m_i^\top\ell, 0))^2 / \sigma_{v_i}^2$, (N, G), for surfaces (G, V, 3)."""
+    probes, precision = np.asarray(probes, np.float64), 1 / np.asarray(noise_var, np.float64).reshape(-1)
+    found = np.empty((len(probes), len(scaled_normals)))
+    for g, surface in enumerate(np.asarray(scaled_normals, np.float64)):
+        found[:, g] = (probes - illuminate(surface, fit_cone(surface, probes, precision))) ** 2 @ precision
+    return found
+
+
+def distances_by(
+    rule: Rule, scaled_normals: np.ndarray, probes: np.ndarray, noise_var: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Squared distances (N, G) by one of the rules, and each probe's from a black image (N, 1), in the same units."""
+    probes = np.asarray(probes, np.float64)
+    if rule == "shadow":
+        weight = 1 / np.asarray(noise_var, np.float64).reshape(-1)
+        return cone_distances(scaled_normals, probes, noise_var), (probes**2 @ weight)[:, None]
+    if rule == "plain":
+        return subspace_distances(scaled_normals, probes), np.sum(probes**2, axis=1, keepdims=True)
+    raise ValueError(f"rule: expected one of shadow, plain, got {rule!r}")
+
+
+def nearest(distances: np.ndarray) -> np.ndarray:
+    """The number of the nearest person for each probe (N,)."""
+    return np.argmin(distances, axis=1)

@@ -283,10 +283,10 @@ def test_posterior_is_saved_and_loaded(small, tmp_path):
     whole = (tmp_path / "result.npz").read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"text"):
         (tmp_path / "bad.npz").write_bytes(damaged)
-        with pytest.raises(ValueError, match="expected a posterior saved by"):
+        with pytest.raises(ValueError, match="expected a file of version 1 of 'deep_lambertian posterior'"):
             dl.Posterior.load(tmp_path / "bad.npz")
     np.savez(tmp_path / "other.npz", x=np.ones(3))
-    with pytest.raises(ValueError, match="expected a posterior saved by"):
+    with pytest.raises(ValueError, match="expected a file of version 1 of 'deep_lambertian posterior'"):
         dl.Posterior.load(tmp_path / "other.npz")
 
 

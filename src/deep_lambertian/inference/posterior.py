@@ -1,7 +1,5 @@
 """What inference returns: albedo, normals and lights of one object, with their uncertainty."""
 
-import json
-import zipfile
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -12,11 +10,10 @@ from numpy.typing import ArrayLike
 from deep_lambertian.inference.chain import Sampled
 from deep_lambertian.inference.diagnostics import Diagnostics
 from deep_lambertian.inference.sampler import Sampler
-from deep_lambertian.support.files import atomic_write
+from deep_lambertian.support.files import load_arrays, part, save_arrays
 from deep_lambertian.surface import Shape, as_field, as_picture, illuminate
 
 FORMAT = "deep_lambertian posterior"
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -56,54 +53,32 @@ class Posterior:
             raise ValueError(f"light: expected three finite numbers, or several such rows, got shape {light.shape}")
         return illuminate(self.scaled_normals, light, shadows=shadows)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Everything as named arrays, from which `from_arrays` makes the same posterior."""
+    def header_and_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """Everything, as JSON and as named arrays, from which `restore` makes the same posterior."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays |= {f"samples/{name}": value for name, value in self.samples.items()}
         arrays |= {f"trace/{name}": value for name, value in self.diagnostics.trace.items()}
-        header = {"format": FORMAT, "version": VERSION, "info": self.info, "burn_in": self.diagnostics.burn_in}
-        return arrays | {"acceptance": self.diagnostics.acceptance, "header": np.array(json.dumps(header))}
+        header = {"info": self.info, "burn_in": self.diagnostics.burn_in}
+        return header, arrays | {"acceptance": self.diagnostics.acceptance}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> "Posterior":
-        """The opposite of `arrays`."""
-        header = json.loads(str(arrays["header"]))
-        if header["format"] != FORMAT or header["version"] > VERSION:
-            raise ValueError(f"format {header['format']!r}, version {header['version']}")
-        samples, trace = (
-            {name.removeprefix(group): array for name, array in arrays.items() if name.startswith(group)}
-            for group in ("samples/", "trace/")
-        )
-        diagnostics = Diagnostics(trace, int(header["burn_in"]), arrays["acceptance"])
-        values = {name: arrays[name] for name in _ARRAYS}
-        return cls(**values, diagnostics=diagnostics, samples=samples, info=header["info"])
+    def restore(cls, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> "Posterior":
+        """The opposite of `header_and_arrays`, or a ValueError that says what is missing."""
+        try:
+            diagnostics = Diagnostics(part(arrays, "trace/"), int(header["burn_in"]), arrays["acceptance"])
+            values = {name: arrays[name] for name in _ARRAYS}
+            return cls(**values, diagnostics=diagnostics, samples=part(arrays, "samples/"), info=header["info"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"expected a whole posterior, got one without {error}") from error
 
     def save(self, path: str | Path) -> None:
         """Write everything to one `.npz` file."""
-        with atomic_write(path) as file:
-            np.savez_compressed(file, allow_pickle=False, **self.arrays())
+        save_arrays(path, FORMAT, *self.header_and_arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":
         """Read a file that `save` wrote. Nothing in the file is executed."""
-        try:
-            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-                return cls.from_arrays({name: file[name] for name in file.files})
-        except FileNotFoundError:
-            raise
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-            EOFError,
-            zipfile.BadZipFile,
-        ) as error:
-            raise ValueError(
-                f"{path}: expected a posterior saved by version {VERSION} of {FORMAT!r}, got something else "
-                f"or a damaged file ({error})"
-            ) from error
+        return cls.restore(*load_arrays(path, FORMAT))
 
 
 _ARRAYS = tuple(f.name for f in fields(Posterior) if f.name not in ("diagnostics", "samples", "info"))

@@ -1,7 +1,5 @@
 """What inference makes of photos: the posterior at the model's size, and the surface in colour at the photo's."""
 
-import json
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,12 +15,12 @@ from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.placing import Photo, Placement, prepare_photos
 from deep_lambertian.photos.refine import refine
-from deep_lambertian.support.files import atomic_write
+from deep_lambertian.support.files import load_arrays, part, save_arrays
 from deep_lambertian.surface import illuminate
 
 HEIGHTS = (96, 192, 288, 384, 576, 768)  # of the refined surface: few, so that few shapes are ever compiled
 LEAST_SHADING = 0.15  # of the light: what was darker is not brightened further, being mostly noise
-FORMAT, VERSION = "deep_lambertian photo result", 1
+FORMAT = "deep_lambertian photo result"
 
 
 @dataclass(frozen=True)
@@ -93,23 +91,19 @@ class Result:
 
     def save(self, path: str | Path) -> None:
         """Write everything that `load` needs to one `.npz` file; photos are kept in 16 bits."""
-        inner = {f"posterior/{name}": value for name, value in self.posterior.arrays().items()}
-        arrays: dict[str, np.ndarray] = {
-            "scaled_normals": self.scaled_normals.astype(np.float16),
-            "colour": self.colour.astype(np.float16),
-        }
+        inner_header, inner = self.posterior.header_and_arrays()
+        arrays = {f"posterior/{name}": value for name, value in inner.items()}
+        arrays |= {"scaled_normals": self.scaled_normals.astype(np.float16), "colour": self.colour.astype(np.float16)}
         for number, photo in enumerate(self.photos):
             arrays[f"photo/{number}"] = np.round(np.clip(photo.colour, 0, 1) * 65535).astype(np.uint16)
             arrays[f"matrix/{number}"] = photo.alignment.matrix
         header = {
-            "format": FORMAT,
-            "version": VERSION,
             "photos": [{"name": p.name, "exposure": p.exposure, "score": p.alignment.score} for p in self.photos],
             "srgb": self.srgb,
             "notes": list(self.notes),
+            "posterior": inner_header,
         }
-        with atomic_write(path) as file:
-            np.savez_compressed(file, allow_pickle=False, header=np.array(json.dumps(header)), **arrays, **inner)
+        save_arrays(path, FORMAT, header, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> "Result":
@@ -118,12 +112,8 @@ class Result:
         file = path / "result.npz" if path.is_dir() else path
         if not file.is_file():
             raise ValueError(f"{path}: expected the result of dln infer, a folder with result.npz, found nothing there")
+        header, arrays = load_arrays(file, FORMAT)
         try:
-            with file.open("rb") as raw, np.load(raw, allow_pickle=False) as packed:
-                arrays = {name: packed[name] for name in packed.files}
-            header = json.loads(str(arrays.pop("header")))
-            if header["format"] != FORMAT or header["version"] > VERSION:
-                raise ValueError(f"format {header['format']!r}, version {header['version']}")
             photos = tuple(
                 Photo(
                     each["name"],
@@ -133,13 +123,10 @@ class Result:
                 )
                 for i, each in enumerate(header["photos"])
             )
-            start = "posterior/"
-            posterior = Posterior.from_arrays(
-                {k.removeprefix(start): v for k, v in arrays.items() if k.startswith(start)}
-            )
+            posterior = Posterior.restore(header["posterior"], part(arrays, "posterior/"))
             scaled, colour = (arrays[name].astype(np.float32) for name in ("scaled_normals", "colour"))
             return cls(posterior, photos, scaled, colour, header["srgb"], tuple(header["notes"]))
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file}: expected a result that dln infer wrote, got something else ({error})") from error
 
 

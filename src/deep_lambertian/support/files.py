@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and that execute nothing when they are read."""
 
 import csv
 import io
@@ -6,10 +6,13 @@ import json
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 
 @contextmanager
@@ -69,3 +72,37 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
             file.replace(path / file.name)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+# ---- Results: named arrays and a JSON header in one `.npz`
+
+VERSION = 1
+
+
+def save_arrays(path: str | Path, kind: str, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    """Write a whole file, or nothing. `kind` says what it holds."""
+    described = json.dumps({"format": kind, "version": VERSION, **header})
+    with atomic_write(path) as file:
+        np.savez_compressed(file, allow_pickle=False, header=np.array(described), **arrays)
+
+
+def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Header and arrays of a file of this kind, or one ValueError that says what was found instead."""
+    try:
+        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(str(arrays.pop("header")))
+        if header["format"] != kind or header["version"] > VERSION:
+            raise ValueError(f"format {header['format']!r}, version {header['version']}")
+        return header, arrays
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(
+            f"{path}: expected a file of version {VERSION} of {kind!r}, got something else or a damaged file ({error})"
+        ) from error
+
+
+def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    """Those whose names begin with a prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}

@@ -17,8 +17,11 @@ $(STAMP): pyproject.toml constraints.txt
 demo: venv
 	$(BIN)/dln demo --out demo
 
+# The tests compile quickly rather than well (tests/conftest.py); the core is then tried as users run it.
+AS_USERS := tests/test_conditionals.py tests/test_hmc.py tests/test_compiled.py tests/test_infer.py
 test: venv
 	$(BIN)/python -m pytest -m 'not slow and not data and not browser' -n 2
+	XLA_FLAGS= $(BIN)/python -m pytest -m 'not slow' -n 2 -k 'not bad' $(AS_USERS)
 
 slow: venv
 	$(BIN)/python -m pytest -m slow -n 2

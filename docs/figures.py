@@ -217,7 +217,7 @@ def prior_of_faces(size: int = 24) -> dl.DLN:
     _, scale, directions = np.linalg.svd(surfaces - surfaces.mean(axis=0), full_matrices=False)
     factors = directions[:60].T * scale[:60] / np.sqrt(300)
     rest = np.maximum(surfaces.var(axis=0) - np.sum(factors**2, axis=1), 1e-3)
-    gaussian = dl.Gaussian(surfaces.mean(axis=0), rest, factors)
+    gaussian = dl.Gaussian.of_factors(surfaces.mean(axis=0), rest, factors)
     return dl.DLN.build(
         gaussian, (size, size), noise_var=6e-4, light_mean=(0, 0, 0.8), light_precision=5, preset="best"
     )

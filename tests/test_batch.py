@@ -15,10 +15,9 @@ from deep_lambertian.cli import main
 from deep_lambertian.data import folder_objects, load_folder
 from deep_lambertian.data.folder import Entry
 from deep_lambertian.inference import chain
-from deep_lambertian.inference.sampler import preset
 from deep_lambertian.photos import batch
 from deep_lambertian.photos.batch import BatchOptions, BatchResult
-from deep_lambertian.support.png import encode_png16
+from deep_lambertian.support.pictures import encode_png16
 
 COUNTS = (4, 3, 4, 4, 4)  # three and four images go together: one compiled shape
 
@@ -27,7 +26,7 @@ def infer_folder(
     model: DLN, path: Path, out: Path, iterations: int = 6, seed: int = 0, srgb: bool = False, **options
 ) -> BatchResult:
     """A short chain for each object."""
-    sampler = preset(model.preset).override(iterations=iterations)
+    sampler = model.sampler.override(iterations=iterations)
     return batch.infer_folder(model, path, out, sampler, seed=seed, options=BatchOptions(srgb=srgb, **options))
 
 

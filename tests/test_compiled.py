@@ -1,10 +1,13 @@
 """What was traced is traced once, and only for what it was traced for."""
 
+import os
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from deep_lambertian.inference import chain
 from deep_lambertian.support import compiled
 
 LOG: list[str] = []
@@ -89,3 +92,19 @@ def test_donated_memory_is_used(folder):
     assert y.is_deleted()
     assert not x.is_deleted()
     np.testing.assert_array_equal(total, 2)
+
+
+def test_compiled_quickly_or_well_it_is_the_same_chain(small, monkeypatch):
+    """Where the tests themselves compile quickly, both are one program; `make test` runs this as users do, too."""
+    images = small.sample(1, images=2, seed=3).images[0]
+    found = {}
+    for short in (chain.SHORT, 0):
+        monkeypatch.setattr(chain, "SHORT", short)
+        monkeypatch.setattr(compiled, "_programs", {})
+        found[short] = small.infer(images, iterations=6)
+        texts = [program._compiled.as_text() for program in compiled._programs.values()]
+        found[short, "text"] = sorted(texts)
+    np.testing.assert_allclose(found[0].albedo, found[1000].albedo, rtol=1e-3)
+    np.testing.assert_allclose(found[0].lights, found[1000].lights, rtol=1e-3, atol=1e-4)
+    if not os.environ.get("XLA_FLAGS"):
+        assert found[0, "text"] != found[1000, "text"]

@@ -54,14 +54,9 @@ def test_slicing_by_object_subset_and_image():
     np.testing.assert_allclose(second.images[1, 1], 2.3)
     np.testing.assert_array_equal(second.lights[1, 1], [2, 3, 1])
     assert not second.mask[0, 1].any()
-    train, test = data.objects([0, 2]).split_images(2)
-    assert train.image_names == (("i0", "i1"), ("i0", "i1"))
-    assert test.image_names == (("i2", ""), ("i2", "i3"))
     for bad, message in ((lambda: data.object("x"), "no object 'x'; there are o0"), (lambda: data.objects([]), "none")):
         with pytest.raises(ValueError, match=message):
             bad()
-    with pytest.raises(ValueError, match="o1: expected more than 1 images"):
-        data.split_images(1)
     with pytest.raises(ValueError, match="at least one image to keep"):
         data.subset(5)
 

@@ -62,7 +62,7 @@ def face_model() -> DLN:
     _, scale, directions = np.linalg.svd(surfaces - surfaces.mean(axis=0), full_matrices=False)
     factors = (directions[:40].T * scale[:40]) / np.sqrt(200)
     rest = np.maximum(surfaces.var(axis=0) - np.sum(factors**2, axis=1), 0) + 1e-3
-    prior = Gaussian(surfaces.mean(axis=0), rest, factors)
+    prior = Gaussian.of_factors(surfaces.mean(axis=0), rest, factors)
     parameters = {"noise_var": 4e-4, "light_mean": (0, 0, 0.9), "light_precision": 5.0}
     return DLN.build(prior, (SIZE, SIZE), preset="best", **parameters)
 

@@ -11,8 +11,8 @@ from scipy import ndimage
 
 from benchmarks.face_finder import folds_of, scene
 from deep_lambertian.faces import detector as face_detector
-from deep_lambertian.faces.alignment import FRAME, Alignment, Box
-from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, detect, find_face, find_faces
+from deep_lambertian.faces.alignment import FRAME, Alignment
+from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, find_face, find_faces
 from deep_lambertian.support.resampling import sample_affine
 from tools.train_face_finder import marks as face_marks
 from tools.train_face_finder import samples as face_samples
@@ -33,6 +33,11 @@ def pattern(height: int = 192, width: int = 168) -> np.ndarray:
     dark += 0.25 * (spot(0.2, 0.14, 0.11, 0.025) + spot(0.8, 0.14, 0.11, 0.025) + spot(0.45, 0.6, 0.1, 0.03))
     dark += 0.12 * spot(0.62, 0.5, 0.03, 0.12)
     return 0.75 - dark - 0.2 * (u - 0.5) ** 2
+
+
+def mean_face() -> np.ndarray:
+    """A face (48, 48) that lies in CroppedYale's frame as people do on average."""
+    return face_detector.bundled().mean
 
 
 def displacement(found: Alignment, true: Alignment) -> tuple[float, float]:
@@ -84,7 +89,7 @@ def test_sizes_of_a_crop_agree_on_where_things_are():
 
 def test_a_crop_is_the_mean_over_each_pixel():
     photo = np.random.default_rng(1).uniform(size=(192, 168))
-    frame = Alignment.from_box(Box(0, 0, 168, 192))
+    frame = Alignment.from_box((0, 0, 168, 192))
     blocks = photo.reshape(24, 8, 24, 7).mean(axis=(1, 3))
     np.testing.assert_allclose(frame.crop(photo), blocks, atol=1e-12)
 
@@ -138,48 +143,56 @@ def test_a_frame_beyond_the_photo_is_cut_off():
     assert np.all(np.isfinite(Alignment.from_pose((0, 0), 60).crop(photo)))
 
 
-# --- registration, on a pattern that needs no data -----------------------------------------------------------------
+# --- the mean face, pasted into scenes that need no data ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("angle", "height"), [(0, 110), (12, 90), (-18, 140), (22, 120)])
-def test_a_known_pose_is_found_in_a_box(angle, height):
+@pytest.mark.parametrize(("angle", "height"), [(0, 110), (12, 90), (-18, 140)])
+def test_a_known_pose_is_found_in_a_rough_box(angle, height):
     pose = Alignment.from_pose((150, 130), height, math.radians(angle))
-    photo = pose.paste(ground(6, (260, 300), "gradient"), pattern())
+    photo = pose.paste(ground(6, (260, 300), "gradient"), mean_face())
     width = 0.9 * height
-    found = find_face(photo, pattern(24, 24), box=(152 - width / 2, 127 - height / 2, width, height))
-    assert displacement(found, pose)[0] < 0.3
+    found = find_face(photo, box=(152 - width / 2, 127 - height / 2, width, height))
+    assert displacement(found, pose)[0] < 0.6
 
 
 @pytest.mark.parametrize("side", [-1, 1])
 def test_light_from_the_side_moves_it_by_less_than_a_pixel(side):
     pose = Alignment.from_pose((150, 130), 130, 0.1)
-    lit = pattern() * np.exp(side * 1.5 * (np.arange(168) / 167 - 0.5))  # brightest 4.5 times darkest
+    lit = mean_face() * np.exp(side * 1.5 * (np.arange(48) / 47 - 0.5))  # brightest 4.5 times darkest
     photo = pose.paste(ground(7, (260, 300), "gradient"), 0.6 * lit)
-    found = find_face(photo, pattern(24, 24), box=(90, 65, 120, 130))
-    assert displacement(found, pose)[0] < 1
+    assert displacement(find_face(photo, box=(90, 65, 120, 130)), pose)[0] < 1
 
 
-def test_a_pattern_is_found_without_a_box_in_grey_and_colour():
+def test_a_face_is_found_without_a_box_in_grey_and_colour():
     pose = Alignment.from_pose((210, 140), 120, math.radians(-10))
-    photo = pose.paste(ground(8, (300, 400), "gradient"), pattern())
-    faces = find_faces(photo, pattern(24, 24))
-    assert displacement(faces[0], pose)[0] < 0.3
-    coloured = find_faces(photo[..., None] * np.array([1.0, 0.8, 0.6]), pattern(24, 24))
-    assert displacement(coloured[0], pose)[0] < 0.3
+    photo = pose.paste(ground(8, (300, 400), "gradient"), mean_face())
+    for seen in (photo, photo[..., None] * np.array([1.0, 0.8, 0.6])):
+        assert displacement(find_face(seen), pose)[0] < 0.6
 
 
 def test_several_faces_are_an_error_that_names_the_ways_out():
     scene = ground(9, (300, 500), "gradient")
     poses = [Alignment.from_pose((120, 150), 130), Alignment.from_pose((370, 150), 110, 0.1)]
     for pose in poses:
-        scene = pose.paste(scene, pattern())
-    faces = find_faces(scene, pattern(24, 24))
+        scene = pose.paste(scene, mean_face())
+    faces = find_faces(scene)
     assert len(faces) == 2
-    assert displacement(faces[0], poses[0])[0] < 0.3  # the largest comes first
+    assert displacement(faces[0], poses[0])[0] < 0.6  # the largest comes first
     with pytest.raises(SeveralFacesError, match=r"found 2; choose one \(--box .*--all-faces.*--no-align"):
-        find_face(scene, pattern(24, 24))
-    one = find_face(scene, pattern(24, 24), box=(315, 90, 110, 120))
-    assert displacement(one, poses[1])[0] < 0.3
+        find_face(scene)
+    assert displacement(find_face(scene, box=(315, 90, 110, 120)), poses[1])[0] < 0.6
+
+
+def test_a_box_without_a_face_is_the_frame():
+    box = (40, 30, 90, 100)
+    found = find_face(ground(10, (240, 320), "gradient"), box=box)
+    np.testing.assert_array_equal(found.matrix, Alignment.from_box(box).matrix)
+
+
+def test_a_reference_that_is_no_face_leaves_faces_in_the_nets_frame():
+    photo = Alignment.from_pose((210, 140), 120).paste(ground(8, (300, 400), "gradient"), mean_face())
+    stripes = np.tile(np.linspace(0.2, 0.8, 4), (24, 6))
+    np.testing.assert_array_equal(find_face(photo, stripes).matrix, find_face(photo).matrix)
 
 
 @pytest.mark.parametrize("kind", ["gradient", "noise"])
@@ -191,7 +204,6 @@ def test_no_face_is_an_error_that_names_the_ways_out(kind):
 @pytest.mark.parametrize("shape", [(1, 1), (5, 9), (23, 200), (30, 30)])
 def test_tiny_photos_hold_no_face(shape):
     photo = np.linspace(0.2, 0.8, math.prod(shape)).reshape(shape)
-    assert detect(photo) == []
     assert find_faces(photo, pattern(24, 24)) == []
 
 
@@ -213,7 +225,7 @@ def test_what_cannot_be_a_photo_is_refused():
     with pytest.raises(ValueError, match="photo: expected finite pixels, got 2 that are NaN or infinite"):
         find_faces(photo, pattern(24, 24))
     with pytest.raises(ValueError, match=r"photo: expected shape \(H, W\) or \(H, W, 3\).*got \(4, 5, 2\)"):
-        detect(np.zeros((4, 5, 2)))
+        find_faces(np.zeros((4, 5, 2)))
     with pytest.raises(ValueError, match=r"reference: expected a mean face .* got shape \(5, 5\)"):
         find_faces(np.zeros((40, 40)), np.zeros((5, 5)))
     with pytest.raises(ValueError, match=r"box: expected left, top, and a positive width"):

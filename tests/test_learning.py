@@ -297,7 +297,7 @@ def test_lights_that_are_all_alike_still_have_a_proper_prior():
     config = Config(light_floor=1e-3)
     start = start_params(dl.Gaussian.diagonal(jnp.zeros(8), jnp.ones(8)), config, 2)
     light = np.array([0.0, 0.0, 1.0])
-    stats = Stats(np.zeros(2), np.zeros(2), 10.0, 10 * light, 10 * np.outer(light, light))
+    stats = Stats(np.zeros(2), np.zeros(2), np.array(10.0), 10 * light, 10 * np.outer(light, light))
     found = m_step(start, stats, config)
     found.validate()
     assert np.linalg.eigvalsh(found.light_precision)[-1] <= 1001
@@ -508,7 +508,7 @@ def test_parameters_are_recovered_from_a_models_own_samples():
     factors = np.concatenate([0.06 * rng.normal(size=(36, 3)), 0.15 * rng.normal(size=(108, 3))]).astype(np.float32)
     spread = np.repeat([0.002, 0.004], [36, 108]).astype(np.float32)
     truth = dl.DLN.build(
-        dl.Gaussian(jnp.asarray(mean), jnp.asarray(spread), jnp.asarray(factors)),
+        dl.Gaussian.of_factors(mean, spread, factors),
         (6, 6),
         noise_var=0.03**2,
         light_mean=(0.1, 0.1, 0.9),

@@ -22,7 +22,7 @@ PRIORS = {
     "product": dl.Product(tiny_grbm(0, 4, 3), tiny_grbm(1, 12, 2)),
     "joint": tiny_grbm(0, 16, 5),
     "dbn": dl.DBN(tiny_grbm(0, 16, 5), (dl.BinaryRBM(jnp.zeros(5), jnp.ones(2), jnp.ones((5, 2))),), 2, 0.3),
-    "gaussian": dl.Gaussian(jnp.zeros(16), jnp.ones(16), jnp.ones((16, 2))),
+    "gaussian": dl.Gaussian.of_factors(np.zeros(16), np.ones(16), np.arange(32.0).reshape(16, 2)),
 }
 
 

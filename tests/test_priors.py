@@ -188,7 +188,7 @@ def test_grbm_generates_the_mixture_it_is():
 def test_gaussian_against_its_closed_form():
     rng = np.random.default_rng(0)
     mean, variance, factors = rng.normal(size=3), rng.uniform(0.3, 1, 3), rng.normal(size=(3, 2))
-    prior = Gaussian(*(jnp.asarray(x, jnp.float32) for x in (mean, variance, factors)))
+    prior = Gaussian.of_factors(mean, variance, factors)
     covariance = factors @ factors.T + np.diag(variance)
     exact = [0.5 * (v - mean) @ np.linalg.solve(covariance, v - mean) for v in VISIBLE]
     got = [float(prior.free_energy(jnp.array(v))) for v in VISIBLE]
@@ -197,6 +197,7 @@ def test_gaussian_against_its_closed_form():
     constant = 0.5 * np.linalg.slogdet(covariance)[1] - 0.5 * np.sum(np.log(variance)) - np.log(2 * np.pi)
     assert got[0] - exact[0] == pytest.approx(constant, abs=1e-4)
     v = jnp.array(VISIBLE[0])
+    factors = np.asarray(prior.factors, np.float64)  # rotated, which the density above does not show
     precision = np.eye(2) + factors.T @ (factors / variance[:, None])
     posterior = np.linalg.solve(precision, factors.T @ ((VISIBLE[0] - mean) / variance))
     np.testing.assert_allclose(prior.mean_hidden(v), posterior, rtol=1e-4)
@@ -204,6 +205,9 @@ def test_gaussian_against_its_closed_form():
     np.testing.assert_allclose(np.cov(draws.T), np.linalg.inv(precision), atol=0.02)
     samples = jax.vmap(lambda k: prior.sample(k, 1))(jax.random.split(jax.random.key(1), 20_000))
     np.testing.assert_allclose(np.cov(samples.T), covariance, atol=0.1)
+    prior.validate()
+    with pytest.raises(ValueError, match=r"factors: expected orthogonal .* make it by Gaussian.of_factors"):
+        Gaussian(jnp.zeros(3), jnp.ones(3), jnp.ones((3, 2))).validate()
 
 
 def test_product_is_the_two_side_by_side():
@@ -229,7 +233,7 @@ def test_product_is_the_two_side_by_side():
         tiny_dbn(3, 2, visible=4),
         Product(tiny_grbm(0, 1, 2), tiny_grbm(1, 3, 2)),
         Gaussian.diagonal(jnp.zeros(4), jnp.ones(4)),
-        Gaussian(jnp.zeros(4), jnp.ones(4), jnp.arange(8.0).reshape(4, 2)),
+        Gaussian.of_factors(jnp.zeros(4), jnp.ones(4), jnp.arange(8.0).reshape(4, 2)),
     ],
 )
 def test_every_prior_keeps_the_contract(prior):

@@ -7,17 +7,17 @@ first used.
 from typing import TYPE_CHECKING
 
 from deep_lambertian import data
-from deep_lambertian.support.lazy import lazy_names
+from deep_lambertian.support import lazy_names
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from deep_lambertian.data.folder import read_photos
     from deep_lambertian.inference import Layout, Posterior, Sampler, ShadowWeights
     from deep_lambertian.learning.config import Config
     from deep_lambertian.learning.train import train
     from deep_lambertian.model import DLN, load_model
     from deep_lambertian.models.file import ModelFileError
-    from deep_lambertian.photos.reading import read_photos
     from deep_lambertian.photos.result import Result, infer_photos
     from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Product
     from deep_lambertian.support.progress import show_progress
@@ -72,7 +72,7 @@ __getattr__, __dir__ = lazy_names(
         "LambertianSubspaceClassifier": "tasks.estimators",
         "Result": "photos.result",
         "infer_photos": "photos.result",
-        "read_photos": "photos.reading",
+        "read_photos": "data.folder",
         "show_progress": "support.progress",
     },
 )

@@ -69,8 +69,7 @@ def run(options: argparse.Namespace) -> int:
 def _photos(options: argparse.Namespace) -> int:
     from concurrent.futures import ThreadPoolExecutor
 
-    from deep_lambertian.data.folder import read_lights
-    from deep_lambertian.photos.reading import read_mask, read_photos
+    from deep_lambertian.data.folder import read_lights, read_mask, read_photos
 
     pictures = read_photos(options.photos, srgb=not options.linear)  # before the model: a bad photo costs no time
     box = None if options.box is None else numbers(options.box, 4, "--box", "LEFT,TOP,WIDTH,HEIGHT")

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from deep_lambertian.data.registry import loaders
-from deep_lambertian.support.lazy import lazy_names
+from deep_lambertian.support import lazy_names
 
 if TYPE_CHECKING:
     from deep_lambertian.data.aloi import load_aloi, split_aloi

@@ -183,7 +183,7 @@ def _given_masks(path: str | Path, numbers: Sequence[int]) -> dict[int, list[tup
             match = MASK_NAME.fullmatch(PurePosixPath(name).name)
             if match is None or not is_image_name(name) or int(match[1]) not in found:
                 continue
-            mask = decode(source.read(name), name, srgb=False).pixels  # its errors are ValueErrors that name the file
+            mask = decode(source.read(name), name, srgb=False)  # its errors are ValueErrors that name the file
             # A mask may be of 0 and 1 rather than of black and white.
             found[int(match[1])].append((int(match[2] or 1), mask > 0.5 * mask.max()))
     for number, each in found.items():

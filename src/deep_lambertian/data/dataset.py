@@ -139,17 +139,6 @@ class Dataset:
             raise ValueError(f"expected at least one object in each part, got {len(self)} objects for shares {shares}")
         return tuple(self.objects(sorted(order[a:b].tolist())) for a, b in pairwise(ends))
 
-    def split_images(self, train: int, seed: int | None = None) -> tuple["Dataset", "Dataset"]:
-        """Split each object's images into `train` and the rest: the first ones, or at random with a seed."""
-        chosen = np.zeros(self.images.shape[:2], bool)
-        for s, row in enumerate(self.present):
-            there = np.flatnonzero(row)
-            if len(there) <= train or train < 1:
-                raise ValueError(f"{self.names[s]}: expected more than {train} images (at least 1), got {len(there)}")
-            order = there if seed is None else np.random.default_rng([seed, s]).permutation(there)
-            chosen[s, order[:train]] = True
-        return self.keep(chosen), self.keep(self.present & ~chosen)
-
     def each(self) -> Iterator[tuple[str, np.ndarray, np.ndarray, np.ndarray | None]]:
         """Name, images (p, H, W), mask (p, H, W) and lights (p, 3) or None of one object after the other."""
         for s, there in enumerate(self.present):

@@ -15,8 +15,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from deep_lambertian.data.dataset import Dataset, Skipped, View, stack_objects
-from deep_lambertian.data.images import ImageError, decode, image_shape, is_image_name, read_image
-from deep_lambertian.data.sources import Source, SourceError, open_source
+from deep_lambertian.data.images import decode, image_shape, is_image_name, read_image
+from deep_lambertian.data.sources import Source, open_source
 from deep_lambertian.support.progress import track
 from deep_lambertian.support.resampling import average_areas
 
@@ -87,7 +87,9 @@ class ObjectFolder:
             if pixels is not None:
                 sizes.append((file, pixels.shape))
                 found[file] = average_areas(pixels, shape)
-        masks = [_read_mask(self.source, path, shape) for file, path in files.items() if _is_mask(file)]
+        mask = None
+        for path in (path for file, path in files.items() if _is_mask(file)):
+            mask = _some_white(average_areas(decode(self.source.read(path), path, srgb=False), shape), path) > 0.5
         others = set(files) - {*pictures, *filter(_is_mask, files), *filter(_is_lights, files)}
         skipped += [Skipped(files[file], "not an image by its name") for file in sorted(others)]
         if not found:
@@ -97,7 +99,6 @@ class ObjectFolder:
         lights: dict[str, np.ndarray] = {}
         if place is not None:
             lights = dict(zip(pictures, read_lights(self.source.read(place), place, pictures), strict=True))
-        mask = masks[-1] if masks else None
         return [View(file, image, mask, lights.get(file)) for file, image in found.items()]
 
 
@@ -132,15 +133,15 @@ def load_photos(
     paths: str | Path | Sequence[str | Path], size: int | tuple[int, int] | None = None, *, srgb: bool = True
 ) -> Dataset:
     """One photo, or several of the same thing in the same place, as one object; at their own size unless told."""
-    photos = photo_files([paths] if isinstance(paths, (str, Path)) else paths, srgb=srgb, colour=False)
+    photos = read_photos([paths] if isinstance(paths, (str, Path)) else paths, srgb=srgb, colour=False)
     shape = photos[0][1].shape if size is None else image_shape(size)
     number = (lambda i: f"{i}:") if len(photos) > 1 else (lambda i: "")
     views = [View(number(i) + name, average_areas(image, shape)) for i, (name, image) in enumerate(photos)]
     return stack_objects([(photos[0][0], views)], info={"kind": "photos", "linearised": srgb})
 
 
-def photo_files(paths: Sequence[str | Path], *, srgb: bool, colour: bool) -> list[tuple[str, np.ndarray]]:
-    """Names and pixels of photos of the same thing, which must be of one size."""
+def read_photos(paths: Sequence[str | Path], *, srgb: bool = True, colour: bool = True) -> list[tuple[str, np.ndarray]]:
+    """Names and linear colours of photos of the same thing, which must be of one size."""
     if not paths:
         raise ValueError("expected at least one photo, got none")
     found = []
@@ -151,9 +152,24 @@ def photo_files(paths: Sequence[str | Path], *, srgb: bool, colour: bool) -> lis
             data = path.read_bytes()
         except OSError as error:
             raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-        found.append((path.name, decode(data, str(path), srgb=srgb, colour=colour).pixels))
+        found.append((path.name, decode(data, str(path), srgb=srgb, colour=colour)))
     one_size([(name, image.shape) for name, image in found], "photos")
     return found
+
+
+def read_mask(path: str | Path, shape: tuple[int, int]) -> np.ndarray:
+    """A picture of the photos' `shape` that is white where their pixels count, as (H, W) in [0, 1]."""
+    mask = _some_white(decode(Path(path).read_bytes(), str(path), srgb=False), path)
+    if mask.shape != shape:
+        (h, w), (oh, ow) = shape, mask.shape
+        raise ValueError(f"{path}: expected a mask of the photos' size, {w}×{h}, got {ow}×{oh}")
+    return mask
+
+
+def _some_white(mask: np.ndarray, name: object) -> np.ndarray:
+    if not mask.max() > 0.5:
+        raise ValueError(f"{name}: expected a mask with some white in it, got none")
+    return mask
 
 
 def natural(name: str) -> list[tuple[int, str]]:
@@ -169,16 +185,6 @@ def _is_mask(file: str) -> bool:
 
 def _is_lights(file: str) -> bool:
     return file.lower() in LIGHT_FILES
-
-
-def _read_mask(source: Source, name: str, shape: tuple[int, int]) -> np.ndarray:
-    try:
-        mask = average_areas(decode(source.read(name), name, srgb=False).pixels, shape) > 0.5
-    except (ImageError, SourceError) as error:
-        raise ValueError(f"{name}: a mask that cannot be read ({error})") from error
-    if not mask.any():
-        raise ValueError(f"{name}: expected a mask with some white in it, got none")
-    return mask
 
 
 def _common_lights(source: Source, folders: dict[str, list[str]]) -> str | None:

@@ -2,7 +2,6 @@
 
 import io
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -20,27 +19,15 @@ class ImageError(ValueError):
     """A file that is no image, or not one that can be used."""
 
 
-@dataclass(frozen=True)
-class Picture:
-    """Linear intensities in [0, 1]: `pixels` (H, W), or (H, W, 3) in colour; `alpha` (H, W), or None where opaque.
-
-    `was_srgb` tells that the file's numbers were taken to be sRGB and were made linear.
-    """
-
-    pixels: np.ndarray
-    alpha: np.ndarray | None
-    was_srgb: bool
-
-
 def is_image_name(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-def decode(data: bytes, name: str = "image", *, srgb: bool = True, colour: bool = False) -> Picture:
-    """Decode an image of 8 or 16 bits, grey, colour or palette, turned upright by its EXIF tag.
+def decode(data: bytes, name: str = "image", *, srgb: bool = True, colour: bool = False) -> np.ndarray:
+    """The intensities in [0, 1], (H, W) or (H, W, 3), of an image of 8 or 16 bits, grey, colour or palette.
 
-    `srgb` makes the numbers linear; it is off for the paper's databases, which are used as they are. Colour becomes
-    luminance unless `colour` keeps it.
+    It is turned upright by its EXIF tag. `srgb` makes the numbers linear; it is off for the paper's databases, which
+    are used as they are. Colour becomes luminance unless `colour` keeps it. Transparency is not looked at.
     """
     if not data:
         raise ImageError(f"{name}: expected an image, got an empty file")
@@ -53,7 +40,7 @@ def decode(data: bytes, name: str = "image", *, srgb: bool = True, colour: bool 
                 if width * height > MOST_PIXELS:
                     raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got {width}×{height}")
                 image.load()
-                values, alpha = _numbers(_upright(image), name)
+                values = _numbers(_upright(image), name)
     except ImageError:
         raise
     except UnidentifiedImageError as error:
@@ -73,7 +60,7 @@ def decode(data: bytes, name: str = "image", *, srgb: bool = True, colour: bool 
         values = luminance(values)
     elif values.ndim == 2:
         values = np.repeat(values[..., None], 3, axis=-1)
-    return Picture(np.ascontiguousarray(values, np.float32), alpha, srgb)
+    return np.ascontiguousarray(values, np.float32)
 
 
 def read_image(
@@ -81,7 +68,7 @@ def read_image(
 ) -> np.ndarray | None:
     """The pixels of a source's file as `decode` has them; None where it cannot be read, which `skipped` is told."""
     try:
-        return decode(source.read(name), name, srgb=srgb, colour=colour).pixels
+        return decode(source.read(name), name, srgb=srgb, colour=colour)
     except (ImageError, SourceError) as error:
         skipped.append(Skipped(name, f"unreadable: {error}"))
         return None
@@ -102,29 +89,22 @@ def _upright(image: Image.Image) -> Image.Image:
         return image
 
 
-def _numbers(image: Image.Image, name: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Bytes or values in [0, 1], (H, W) or (H, W, 3), and alpha (H, W) or None."""
+def _numbers(image: Image.Image, name: str) -> np.ndarray:
+    """Bytes or values in [0, 1], (H, W) or (H, W, 3)."""
     if image.mode in ("I;16", "I;16B", "I;16L", "I;16N"):
-        return np.asarray(image).astype(np.float32) / 65535, None
+        return np.asarray(image).astype(np.float32) / 65535
     if image.mode == "I":  # Pillow reads 16-bit PGM and some 16-bit PNG so
         values = np.asarray(image).astype(np.float32)
         if values.min(initial=0) < 0 or values.max(initial=0) > 65535:
             raise ImageError(f"{name}: expected 8 or 16 bits a number, got {values.min():g} to {values.max():g}")
-        return values / 65535, None
+        return values / 65535
     if image.mode == "F":
         values = np.asarray(image, np.float32)
         if values.min(initial=0) < 0 or values.max(initial=0) > 1:
             raise ImageError(f"{name}: expected numbers in [0, 1], got {values.min():g} to {values.max():g}")
-        return values, None
-    transparent = image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info
-    if transparent:
-        rgba = np.asarray(image.convert("RGBA"))
-        alpha = rgba[..., 3].astype(np.float32) / 255
-        colours = rgba[..., :3]
-        grey = image.mode in ("LA", "L", "La")
-        return (colours[..., 0] if grey else colours), (None if alpha.min() == 1 else alpha)
-    mode = "L" if image.mode in ("1", "L") else "RGB"
-    return np.asarray(image.convert(mode)), None
+        return values
+    image.info.pop("transparency", None)  # of which Pillow would warn
+    return np.asarray(image.convert("L" if image.mode in ("1", "L", "LA") else "RGB"))
 
 
 def luminance(image: np.ndarray) -> np.ndarray:

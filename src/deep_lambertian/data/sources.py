@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -97,22 +97,27 @@ def describe(error: BaseException) -> str:
 def open_source(path: str | Path, limits: Limits | None = None) -> Source:
     """Open a folder or an archive; a message says what was found where neither is there."""
     path, limits = Path(path), limits or Limits()
-    try:
-        if path.is_dir():
-            return _folder(path, limits)
-        if not path.exists():
-            raise SourceError(f"{path}: expected a folder or an archive ({', '.join(ARCHIVES)}), found nothing")
-        if not os.access(path, os.R_OK):
-            raise SourceError(f"{path}: permission denied")
-        if zipfile.is_zipfile(path):
-            return _zip(path, limits)
-        if tarfile.is_tarfile(path):
-            return _tar(path, limits)
-    except SourceError:
-        raise
-    except DAMAGE as error:
-        raise SourceError(f"{path}: cannot be opened ({describe(error)})") from error
-    raise SourceError(f"{path}: expected a folder or an archive ({', '.join(ARCHIVES)}), found another kind of file")
+    kinds = f"a folder or an archive ({', '.join(ARCHIVES)})"
+    with ExitStack() as stack:
+        try:
+            if path.is_dir():
+                source = _folder(path)
+            elif not path.exists():
+                raise SourceError(f"{path}: expected {kinds}, found nothing")
+            elif not os.access(path, os.R_OK):
+                raise SourceError(f"{path}: permission denied")
+            elif zipfile.is_zipfile(path):
+                source = _zip(path, stack.enter_context(zipfile.ZipFile(path)), limits)
+            elif tarfile.is_tarfile(path):
+                source = _tar(path, stack.enter_context(tarfile.open(path)), limits)
+            else:
+                raise SourceError(f"{path}: expected {kinds}, found another kind of file")
+        except SourceError:
+            raise
+        except DAMAGE as error:
+            raise SourceError(f"{path}: cannot be opened ({describe(error)})") from error
+        check_names(path, source.sizes, limits)
+        return replace(source, close=stack.pop_all().close)
 
 
 def check_names(path: Path, sizes: dict[str, int], limits: Limits) -> None:
@@ -129,7 +134,7 @@ def check_names(path: Path, sizes: dict[str, int], limits: Limits) -> None:
         raise SourceError(f"{path}: expected at most {limits.total_bytes} bytes in all, found {sum(sizes.values())}")
 
 
-def _folder(path: Path, limits: Limits) -> Source:
+def _folder(path: Path) -> Source:
     """A folder on disk. Links are followed: whoever made them could read what they lead to."""
     sizes: dict[str, int] = {}
     places: dict[str, Path] = {}
@@ -152,42 +157,34 @@ def _folder(path: Path, limits: Limits) -> Source:
                 # A name that is no UTF-8 is still a file: it is shown with marks where its odd bytes are.
                 name = os.fsencode(place.relative_to(path)).decode("utf-8", "replace").replace(os.sep, "/")
                 sizes[name], places[name] = found.st_size, place
-    check_names(path, sizes, limits)
     return Source(path, sizes, lambda name: places[name].open("rb"), unreadable=unreadable)
 
 
-def _zip(path: Path, limits: Limits) -> Source:
-    with ExitStack() as stack:
-        file = stack.enter_context(zipfile.ZipFile(path))
-        members = [member for member in file.infolist() if not member.is_dir()]
-        for member in members:
-            if stat.S_ISLNK(member.external_attr >> 16):
-                raise SourceError(f"{path}: {member.filename[:100]!r} is a link, which is not followed")
-            growth = member.file_size / max(member.compress_size, 1024)
-            if growth > limits.inflation:
-                raise SourceError(
-                    f"{path}: {member.filename[:100]!r} would grow {growth:.0f} times when unpacked, "
-                    f"expected at most {limits.inflation:g}"
-                )
-        sizes = {member.filename: member.file_size for member in members}
-        check_names(path, sizes, limits)
-        return Source(path, sizes, file.open, stack.pop_all().close)
+def _zip(path: Path, file: zipfile.ZipFile, limits: Limits) -> Source:
+    members = [member for member in file.infolist() if not member.is_dir()]
+    for member in members:
+        if stat.S_ISLNK(member.external_attr >> 16):
+            raise SourceError(f"{path}: {member.filename[:100]!r} is a link, which is not followed")
+        growth = member.file_size / max(member.compress_size, 1024)
+        if growth > limits.inflation:
+            raise SourceError(
+                f"{path}: {member.filename[:100]!r} would grow {growth:.0f} times when unpacked, "
+                f"expected at most {limits.inflation:g}"
+            )
+    return Source(path, {member.filename: member.file_size for member in members}, file.open)
 
 
-def _tar(path: Path, limits: Limits) -> Source:
+def _tar(path: Path, file: tarfile.TarFile, limits: Limits) -> Source:
     members: dict[str, tarfile.TarInfo] = {}
     total = 0
-    with ExitStack() as stack:
-        file = stack.enter_context(tarfile.open(path))
-        # A compressed archive is inflated as it is listed, so the limits are checked on the way.
-        for count, member in enumerate(file):
-            if member.issym() or member.islnk():
-                raise SourceError(f"{path}: {member.name[:100]!r} is a link, which is not followed")
-            total += member.size
-            if count > limits.members or total > limits.total_bytes or member.size > limits.file_bytes:
-                raise SourceError(f"{path}: holds more than is sensible ({count} files, {total} bytes so far)")
-            if member.isfile():
-                members[member.name.removeprefix("./")] = member
-        sizes = {name: member.size for name, member in members.items()}
-        check_names(path, sizes, limits)
-        return Source(path, sizes, lambda name: file.extractfile(members[name]), stack.pop_all().close)
+    # A compressed archive is inflated as it is listed, so the limits are checked on the way.
+    for count, member in enumerate(file):
+        if member.issym() or member.islnk():
+            raise SourceError(f"{path}: {member.name[:100]!r} is a link, which is not followed")
+        total += member.size
+        if count > limits.members or total > limits.total_bytes or member.size > limits.file_bytes:
+            raise SourceError(f"{path}: holds more than is sensible ({count} files, {total} bytes so far)")
+        if member.isfile():
+            members[member.name.removeprefix("./")] = member
+    sizes = {name: member.size for name, member in members.items()}
+    return Source(path, sizes, lambda name: file.extractfile(members[name]))

@@ -107,10 +107,5 @@ def protocol(data: Dataset, name: str) -> tuple[Dataset, Dataset]:
 
 
 def _reason(file: str) -> str:
-    if file.endswith(".bad"):
-        return "marked as corrupt (.bad)"
-    if "Ambient" in file:
-        return "ambient light only"
-    if file.endswith(".info"):
-        return "a list of files (.info)"
-    return "not an image of the database"
+    known = {".bad": "marked as corrupt (.bad)", "Ambient": "ambient light only", ".info": "a list of files (.info)"}
+    return next((reason for part, reason in known.items() if part in file), "not an image of the database")

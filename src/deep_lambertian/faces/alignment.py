@@ -6,9 +6,9 @@ Points are (x, y), and the centre of the first pixel of an image is (0, 0).
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,18 +16,7 @@ from numpy.typing import ArrayLike
 from deep_lambertian.support.resampling import Size, sample_affine, shrink_quickly
 
 ASPECT = 168 / 192  # width over height of what the square frame shows
-SMALLEST = 1 / 14  # height of the smallest face looked for, as a part of the photo's shorter side
 FRAME = (24, 24)  # rows and columns of the pixels in which `Alignment.matrix` counts
-
-
-class Box(NamedTuple):
-    """A rectangle in a photo, in pixels; `score` is the number of the detector's windows that agree on it."""
-
-    left: float
-    top: float
-    width: float
-    height: float
-    score: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -35,7 +24,7 @@ class Alignment:
     """The transform from the frame's 24×24 pixels to the photo's pixels, and how well the face there fits."""
 
     matrix: np.ndarray  # (2, 3)
-    score: float = math.nan  # likeness to the reference; not a number where nothing was compared
+    score: float = math.nan  # log odds of a face; not a number where nothing was judged
 
     def __post_init__(self) -> None:
         matrix = np.array(self.matrix, np.float64)
@@ -55,7 +44,10 @@ class Alignment:
     @classmethod
     def from_box(cls, box: Sequence[float]) -> Self:
         """The frame that is exactly this rectangle, whatever its proportions."""
-        left, top, width, height = _checked_box(box)
+        values = np.asarray(tuple(box), np.float64)
+        if values.shape != (4,) or not np.all(np.isfinite(values)) or min(values[2:]) <= 0:
+            raise ValueError(f"box: expected left, top, and a positive width and height in pixels, got {tuple(box)}")
+        left, top, width, height = values
         x, y = width / FRAME[1], height / FRAME[0]
         return cls(np.array([[x, 0.0, left + x / 2 - 0.5], [0.0, y, top + y / 2 - 0.5]]))
 
@@ -146,32 +138,23 @@ def checked_photo(photo: ArrayLike, name: str = "photo") -> np.ndarray:
     return array.astype(np.float64)
 
 
-def _checked_box(box: Sequence[float]) -> tuple[float, float, float, float]:
-    values = np.asarray(tuple(box)[:4], np.float64)
-    if values.shape != (4,) or not np.all(np.isfinite(values)) or min(values[2:]) <= 0:
-        raise ValueError(f"box: expected left, top, and a positive width and height in pixels, got {tuple(box)}")
-    left, top, width, height = (float(value) for value in values)
-    return left, top, width, height
-
-
 def near(one: Alignment, other: Alignment) -> bool:
     """Whether two frames are about the same."""
     apart = np.hypot(*(one.centre - other.centre))
     return bool(apart < 0.25 * max(one.height, other.height) and 0.7 < one.height / other.height < 1.4)
 
 
-def distinct(frames: Iterable[Alignment], most: int | None = None) -> list[Alignment]:
-    """Of frames those of the highest scores, at `most` so many, and of several that are near the best one."""
+def distinct(
+    frames: Iterable[Alignment], most: int | None = None, same: Callable[[Alignment, Alignment], bool] = near
+) -> list[Alignment]:
+    """Of frames those of the highest scores, at `most` so many, and of several that are the `same` the best one."""
     kept: list[Alignment] = []
     for frame in sorted(frames, key=lambda frame: -frame.score):
         if len(kept) == most:
             break
-        if not any(near(frame, other) for other in kept):
+        if not any(same(frame, other) for other in kept):
             kept.append(frame)
     return kept
-
-
-# --- photos at several sizes -------------------------------------------------------------------------------------
 
 
 class Pyramid:
@@ -194,28 +177,7 @@ class Pyramid:
         return sample_affine(level, np.column_stack([linear, shift]), size)
 
 
-class Reduced:
-    """A photo of a shape, reduced until a face of one height is `rows` high; a face may be cut a little by its edge."""
-
-    def __init__(self, small: np.ndarray, rows: int, shape: Sequence[int]) -> None:
-        self.margin = rows // 4
-        self.image = np.pad(small, self.margin, mode="edge")
-        self._ratio = np.array(small.shape[::-1]) / shape[::-1]
-
-    def to_photo(self, x: float, y: float) -> tuple[float, float]:
-        """A point of `image` as one of the photo."""
-        right, down = (np.array([x, y]) - self.margin + 0.5) / self._ratio - 0.5
-        return right, down
-
-
 def reduce(image: np.ndarray, reduction: float) -> np.ndarray:
+    """An image (H, W) so many times smaller."""
     rows, columns = (max(1, round(n / reduction)) for n in image.shape)
     return shrink_quickly(image, (rows, columns)).astype(np.float64)
-
-
-def heights(grey: np.ndarray, step: float) -> list[float]:
-    """Those of the faces looked for in a photo, each `step` times the one before."""
-    side = min(grey.shape)
-    least = max(24.0, side * SMALLEST)
-    count = max(1, 1 + round(math.log(1.15 * side / least) / math.log(step)))
-    return [least * step**i for i in range(count)]

@@ -14,7 +14,7 @@ from importlib import resources
 import numpy as np
 from scipy import ndimage
 
-from deep_lambertian.faces.alignment import Alignment, Pyramid, Reduced, distinct, heights, reduce
+from deep_lambertian.faces.alignment import Alignment, Pyramid, distinct, reduce
 from deep_lambertian.support.resampling import Size
 
 TURN = 0.35  # heights by which a point of the frame moves, on average, when the frame is scaled or turned by 1
@@ -36,6 +36,7 @@ FINDER = Look(frame=(24, 21), input=(27, 23))
 JUDGE = Look(frame=(40, 35), input=(44, 39))
 STRIDE = 4  # the finder looks at every fourth pixel
 MARGIN = 0.25  # what local contrast needs to know around an input, in frame heights
+SMALLEST = 1 / 14  # height of the smallest face looked for, as a part of the photo's shorter side
 STEP = 1.19  # ratio of one size searched to the next
 PROPOSALS = 24  # how many of the finder's places are judged
 JUDGEMENTS = 3  # steps to where it is decided whether there is a face
@@ -164,20 +165,23 @@ def bundled() -> Detector:
 def search(net: Net, photo: Pyramid) -> Iterator[Alignment]:
     """Frames that are worth judging as the finder sees them in a photo, for faces of all heights."""
     grey = photo.levels[0]
-    for height in heights(grey, STEP):
+    side, margin = min(grey.shape), FINDER.rows // 4  # a face may be cut a little by the photo's edge
+    least = max(24.0, side * SMALLEST)
+    for i in range(max(1, 1 + round(math.log(1.15 * side / least) / math.log(STEP)))):
+        height = least * STEP**i
         level = photo.level(height / (2 * FINDER.rows))
-        rows = max(1, round(len(grey) * FINDER.rows / height))
-        reduced = Reduced(reduce(level, len(level) / rows), FINDER.rows, grey.shape)
-        if reduced.image.shape[0] < FINDER.input[0] or reduced.image.shape[1] < FINDER.input[1]:
+        small = reduce(level, len(level) / max(1, round(len(grey) * FINDER.rows / height)))
+        if small.shape[0] + 2 * margin < FINDER.input[0] or small.shape[1] + 2 * margin < FINDER.input[1]:
             continue
-        answers = net.answers(net.features(contrast(reduced.image, FINDER.rows)[None])[0])
+        around = np.pad(small, margin, mode="edge")
+        answers = net.answers(net.features(contrast(around, FINDER.rows)[None])[0])
         odds = answers[..., 0]
         peaks = (odds == ndimage.maximum_filter(odds, size=3, mode="nearest")) & (odds > WORTH_JUDGING)
+        ratio = np.array(small.shape[::-1]) / grey.shape[::-1]
         for row, column in np.argwhere(peaks):
-            x, y = STRIDE * np.array([column, row]) + (np.array(FINDER.input[::-1]) - 1) / 2
-            yield move(
-                Alignment.from_pose(reduced.to_photo(x, y), height), answers[row, column, 1:], float(odds[row, column])
-            )
+            middle = STRIDE * np.array([column, row]) + np.array(FINDER.input[::-1]) / 2 - margin
+            x, y = middle / ratio - 0.5
+            yield move(Alignment.from_pose((x, y), height), answers[row, column, 1:], float(odds[row, column]))
 
 
 def judge(net: Net, photo: Pyramid, poses: Sequence[Alignment]) -> list[Alignment]:

@@ -267,7 +267,6 @@ def monitor(
 
 # ---- The loop
 
-
 learn_compiled = jax.jit(learn, static_argnames=("plan", "axis_name"))
 _monitor = jax.jit(monitor, static_argnames="sample_steps")
 
@@ -328,18 +327,10 @@ def parameters(state: State, *, best: bool = False) -> Any:
     return _flip(state.best if best else state.params).out_of_units(state.units)
 
 
-def samples(state: State) -> Float[Array, "chains V"]:
-    """What the chains show: E(v | h) of each, in the units of the data."""
-    shown = jax.vmap(_flip(state.params).mean_visible)(state.chains)
-    return state.units.mean[None] + state.units.spread[None] * shown
-
-
 def finished(state: State, config: CD) -> bool:
     """Whether all epochs are done, or the held-out score has not improved for `patience` of them."""
-    at = int(state.epoch)
-    if at >= config.epochs:
-        return True
-    return config.patience is not None and at - int(state.best_epoch) >= config.patience
+    at, best = int(state.epoch), int(state.best_epoch)
+    return at >= config.epochs or (config.patience is not None and at - best >= config.patience)
 
 
 def fit(

@@ -11,12 +11,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from deep_lambertian.energy import Params
-from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Product
+from deep_lambertian.priors import PRIORS
 from deep_lambertian.support.files import atomic_write
 
 VERSION = 1
 KEY = "deep_lambertian"
-KINDS = {"gaussian": Gaussian, "grbm": GRBM, "rbm": BinaryRBM, "dbn": DBN, "product": Product}
 
 
 class ModelFileError(ValueError):
@@ -81,9 +80,9 @@ def read(path: str | Path) -> tuple[Params, dict[str, Any]]:
 
 def describe(prior: Any, name: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:
     """The prior's structure as JSON; its arrays go to `tensors`, named by their place in it."""
-    kinds = {cls: kind for kind, cls in KINDS.items()}
+    kinds = {cls: kind for kind, cls in PRIORS.items()}
     if type(prior) not in kinds:
-        raise ValueError(f"{name}: expected one of {sorted(KINDS)}, got {type(prior).__name__}")
+        raise ValueError(f"{name}: expected one of {sorted(PRIORS)}, got {type(prior).__name__}")
     described: dict[str, Any] = {"kind": kinds[type(prior)]}
     for field in dataclasses.fields(prior):
         value, place = getattr(prior, field.name), f"{name}.{field.name}"
@@ -100,7 +99,7 @@ def describe(prior: Any, name: str, tensors: dict[str, np.ndarray]) -> dict[str,
 
 def rebuild(described: dict[str, Any], name: str, tensors: dict[str, np.ndarray]) -> Any:
     """The opposite of `describe`; tensors are taken out as they are used."""
-    cls = KINDS[described["kind"]]
+    cls = PRIORS[described["kind"]]
     values = {}
     for field in dataclasses.fields(cls):
         place, value = f"{name}.{field.name}", described.get(field.name)

@@ -26,7 +26,7 @@ from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
 from deep_lambertian.support import distributed
 from deep_lambertian.support.files import write_csv, write_json
-from deep_lambertian.support.png import save_png16
+from deep_lambertian.support.pictures import save_png16
 from deep_lambertian.support.progress import track
 from deep_lambertian.support.run_folder import RunFolder
 

@@ -8,4 +8,7 @@ from deep_lambertian.priors.grbm import GRBM
 from deep_lambertian.priors.product import Product
 from deep_lambertian.priors.rbm import BinaryRBM
 
-__all__ = ["DBN", "GRBM", "BinaryRBM", "Gaussian", "Generated", "Prior", "Product", "generate"]
+# Every prior under the name it has in model files.
+PRIORS: dict[str, type] = {"gaussian": Gaussian, "grbm": GRBM, "rbm": BinaryRBM, "dbn": DBN, "product": Product}
+
+__all__ = ["DBN", "GRBM", "PRIORS", "BinaryRBM", "Gaussian", "Generated", "Prior", "Product", "generate"]

@@ -10,17 +10,24 @@ from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
+import numpy as np
 from jaxtyping import Array, Float, Key
+from numpy.typing import ArrayLike
 
 from deep_lambertian.priors.contract import Generative, check_array
 from deep_lambertian.support import draws
+
+ORTHOGONAL = 0.01  # cosines between factors that rounding, to half precision too, may leave
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Gaussian(Generative):
-    """Parameters `mean` μ (V,), `variance` σ² (V,), `factors` F (V, K); K may be 0."""
+    """Parameters `mean` μ (V,), `variance` σ² (V,), `factors` F (V, K); K may be 0.
+
+    Factors are orthogonal in units of the noise, so that the elements of z are independent given x, and conditional 1
+    is two products of matrices. That is no restriction: a rotation of z leaves the density of x as it is.
+    """
 
     mean: jax.Array
     variance: jax.Array
@@ -31,6 +38,13 @@ class Gaussian(Generative):
         """Independent elements (V,): no hidden variables at all."""
         mean, variance = jnp.asarray(mean, jnp.float32), jnp.asarray(variance, jnp.float32)
         return cls(mean, variance, jnp.zeros((mean.shape[0], 0)))
+
+    @classmethod
+    def of_factors(cls, mean: ArrayLike, variance: ArrayLike, factors: ArrayLike) -> "Gaussian":
+        """The Gaussian with any factors (V, K), which are rotated to be orthogonal."""
+        mean, variance, factors = (np.asarray(each, np.float64) for each in (mean, variance, factors))
+        _, rotation = np.linalg.eigh(factors.T @ (factors / variance[:, None]))
+        return cls(*(jnp.asarray(each, jnp.float32) for each in (mean, variance, factors @ rotation)))
 
     @property
     def size(self) -> int:
@@ -44,30 +58,22 @@ class Gaussian(Generative):
     def centre(self) -> Float[Array, " V"]:
         return self.mean
 
-    def _whitener(self) -> Float[Array, "K K"]:
-        """L⁻¹ for LLᵀ = I + Fᵀσ⁻²F, the precision of z given x.
-
-        It depends on the parameters alone, and XLA takes it out of a chain's loop. What is left there are products
-        of matrices, which take less time than solving with L.
-        """
-        if not self.hidden_size:
-            return jnp.zeros((0, 0))
-        precision = jnp.eye(self.hidden_size) + self.factors.T @ (self.factors / self.variance[:, None])
-        return solve_triangular(jnp.linalg.cholesky(precision), jnp.eye(self.hidden_size), lower=True)
+    def _precision(self) -> Float[Array, " K"]:
+        """The diagonal of I + Fᵀσ⁻²F, the precision of z given x."""
+        return 1 + jnp.sum(self.factors**2 / self.variance[:, None], axis=0)
 
     def _message(self, visible: Float[Array, " V"]) -> Float[Array, " K"]:
         """Fᵀσ⁻²(x − μ), what x says of z."""
         return ((visible - self.mean) / self.variance) @ self.factors
 
     def mean_hidden(self, visible: Float[Array, " V"]) -> Float[Array, " K"]:
-        """(I + Fᵀσ⁻²F)⁻¹ Fᵀσ⁻²(x − μ) = L⁻ᵀL⁻¹ Fᵀσ⁻²(x − μ)."""
-        whitener = self._whitener()
-        return (whitener @ self._message(visible)) @ whitener
+        """(I + Fᵀσ⁻²F)⁻¹ Fᵀσ⁻²(x − μ)."""
+        return self._message(visible) / self._precision()
 
     def sample_hidden(self, key: Key[Array, ""], visible: Float[Array, " V"]) -> Float[Array, " K"]:
-        """The same with L⁻ᵀ times standard normal noise added, whose covariance is (LLᵀ)⁻¹."""
-        whitener = self._whitener()
-        return (whitener @ self._message(visible) + draws.normal(key, (self.hidden_size,))) @ whitener
+        """The same with noise of covariance (I + Fᵀσ⁻²F)⁻¹."""
+        noise = draws.normal(key, (self.hidden_size,)) / jnp.sqrt(self._precision())
+        return self.mean_hidden(visible) + noise
 
     def top_down(self, hidden: Float[Array, " K"]) -> tuple[Float[Array, " V"], Float[Array, " V"]]:
         return self.mean + self.factors @ hidden, self.variance
@@ -78,7 +84,7 @@ class Gaussian(Generative):
 
     def free_energy(self, visible: Float[Array, " V"]) -> Float[Array, ""]:
         best = self.energy(visible, self.mean_hidden(visible))
-        log_det_half = -jnp.sum(jnp.log(jnp.diagonal(self._whitener())))
+        log_det_half = 0.5 * jnp.sum(jnp.log(self._precision()))
         return best + log_det_half - 0.5 * self.hidden_size * jnp.log(2 * jnp.pi)
 
     def chain_start(self, key: Key[Array, ""]) -> Float[Array, " V"]:
@@ -96,3 +102,11 @@ class Gaussian(Generative):
         check_array(f"{name}.mean", self.mean, (self.size,))
         check_array(f"{name}.variance", self.variance, (self.size,), positive=True)
         check_array(f"{name}.factors", self.factors, (self.size, self.hidden_size))
+        scaled = np.asarray(self.factors) / np.sqrt(np.asarray(self.variance))[:, None]
+        unit = scaled / np.maximum(np.linalg.norm(scaled, axis=0), 1e-12)
+        apart = np.abs(unit.T @ unit - np.diag(np.linalg.norm(unit, axis=0) ** 2)).max(initial=0)
+        if apart > ORTHOGONAL:
+            raise ValueError(
+                f"{name}.factors: expected orthogonal ones in units of the noise, got cosines of up to {apart:.3g}; "
+                "make it by Gaussian.of_factors, which rotates them"
+            )

@@ -18,8 +18,7 @@ from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.photos.result import Result
 from deep_lambertian.report import render
 from deep_lambertian.support.files import atomic_folder, atomic_write, write_json, write_text
-from deep_lambertian.support.pictures import grey, normal_colours, save_png, thumbnail
-from deep_lambertian.support.png import save_png16
+from deep_lambertian.support.pictures import grey, normal_colours, save_png, save_png16, thumbnail
 from deep_lambertian.support.resampling import shrink_quickly
 from deep_lambertian.surface import illuminate
 

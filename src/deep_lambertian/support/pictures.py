@@ -1,5 +1,7 @@
-"""Arrays as pictures: grey images, normals as colours, and sheets of them with captions."""
+"""Arrays as pictures: grey images, normals as colours, sheets of them with captions, and PNG files."""
 
+import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,3 +48,26 @@ def thumbnail(picture: np.ndarray, most: int = 480) -> np.ndarray:
 def save_png(path: str | Path, picture: Image.Image, compress_level: int = 6) -> None:
     with atomic_write(path) as file:
         picture.save(file, "PNG", compress_level=compress_level)
+
+
+def save_png16(path: str | Path, values: np.ndarray) -> None:
+    """Write numbers in [0, 1], (H, W) or (H, W, 3), in 16 bits each; what is outside is brought to the nearest end.
+
+    Pillow writes such files in grey only.
+    """
+    with atomic_write(path) as file:
+        file.write(encode_png16(values))
+
+
+def encode_png16(values: np.ndarray) -> bytes:
+    """The bytes of the file."""
+    if values.ndim not in (2, 3) or values.shape[2:] not in ((), (3,)) or values.size == 0:
+        raise ValueError(f"expected a picture (H, W) or (H, W, 3), got shape {values.shape}")
+    numbers = np.round(np.clip(np.asarray(values, np.float64), 0, 1) * 65535).astype(">u2")
+    height, width = numbers.shape[:2]
+    rows = numbers.reshape(height, -1).view(np.uint8)
+    unfiltered = np.concatenate([np.zeros((height, 1), np.uint8), rows], axis=1)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2 if values.ndim == 3 else 0, 0, 0, 0)  # colour or grey
+    chunks = (b"IHDR", header), (b"IDAT", zlib.compress(unfiltered.tobytes(), 3)), (b"IEND", b"")
+    whole = (struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(whole)

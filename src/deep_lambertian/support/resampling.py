@@ -21,7 +21,12 @@ def average_areas(image: np.ndarray, size: Size) -> np.ndarray:
     loses or repeats some where the ratio is no whole number.)
     """
     for axis, new in enumerate(size):
-        image = _average(image, new, axis) if new <= image.shape[axis] else _interpolate(image, new, axis)
+        if new <= image.shape[axis]:
+            image = _average(image, new, axis)
+        else:
+            rows, columns = (new, image.shape[1]) if axis == 0 else (image.shape[0], new)
+            y, x = image.shape[0] / rows, image.shape[1] / columns
+            image = sample_affine(image, np.array([[x, 0, (x - 1) / 2], [0, y, (y - 1) / 2]]), (rows, columns))
     return np.ascontiguousarray(image, np.float32)
 
 
@@ -39,15 +44,6 @@ def _average(image: np.ndarray, size: int, axis: int) -> np.ndarray:
     part = (edges - below).reshape(-1, *[1] * (moved.ndim - 1))
     at_edges = (1 - part) * integral[below] + part * integral[below + 1]
     return np.moveaxis(np.diff(at_edges, axis=0) * (size / old), 0, axis)
-
-
-def _interpolate(image: np.ndarray, size: int, axis: int) -> np.ndarray:
-    old = image.shape[axis]
-    place = np.clip((np.arange(size) + 0.5) * old / size - 0.5, 0, old - 1)
-    below = np.minimum(place.astype(int), max(old - 2, 0))
-    part = (place - below).reshape([-1 if i == axis else 1 for i in range(image.ndim)])
-    lower, upper = np.take(image, below, axis), np.take(image, np.minimum(below + 1, old - 1), axis)
-    return (1 - part) * lower + part * upper
 
 
 def sample_affine(image: np.ndarray, matrix: np.ndarray, size: Size) -> np.ndarray:

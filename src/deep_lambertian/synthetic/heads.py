@@ -25,7 +25,6 @@ from deep_lambertian.synthetic.scenes import (
     check_drawable,
     draw_scenes,
     pixel_centres,
-    unit_normals,
 )
 
 Number = float | np.ndarray
@@ -310,8 +309,10 @@ def face_canvas(p: Params, size: int) -> tuple[Canvas, tuple]:
 def face_surface(p: Params, size: int) -> Surface:
     canvas, ((xx, xy), (yx, yy)) = face_canvas(p, size)
     height, along_x, along_y = head_height(canvas, p)
-    normals = unit_normals(along_x * xx + along_y * yx, along_x * xy + along_y * yy, (-1, size, size))
-    return head_albedo(canvas, p).reshape(normals.shape[:3]), normals, height.reshape(normals.shape[:3]), None
+    slope_x, slope_y, shape = along_x * xx + along_y * yx, along_x * xy + along_y * yy, (-1, size, size)
+    z = 1 / np.sqrt(1 + slope_x**2 + slope_y**2)
+    normals = np.stack([-slope_x * z, -slope_y * z, z], axis=-1).reshape(*shape, 3)
+    return head_albedo(canvas, p).reshape(shape), normals, height.reshape(shape), None
 
 
 def draw_people(count: int, seed: int) -> Params:

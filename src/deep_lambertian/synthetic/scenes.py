@@ -48,11 +48,6 @@ def pixel_centres(size: int) -> tuple[np.ndarray, np.ndarray]:
     return np.tile(ticks, size), np.repeat(-ticks, size)
 
 
-def unit_normals(slope_x: np.ndarray, slope_y: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    z = 1 / np.sqrt(1 + slope_x**2 + slope_y**2)
-    return np.stack([-slope_x * z, -slope_y * z, z], axis=-1).reshape(*shape, 3)
-
-
 def sample_lights(rng: np.random.Generator, shape, mean=(0.0, 0.0, 0.9), spread=(0.45, 0.45, 0.2)) -> np.ndarray:
     """Lights (*shape, 3), Gaussian about a frontal one, mostly within 50° of it and never from behind (z > 0.15)."""
     lights = np.asarray(mean) + np.asarray(spread) * rng.standard_normal((*np.atleast_1d(shape), 3))

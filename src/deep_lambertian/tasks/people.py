@@ -143,7 +143,7 @@ def _people(source: Source) -> dict[str, list[str]]:
 def _crop(model: DLN, source: Source, file: str, align: bool, srgb: bool) -> np.ndarray | str:
     """The face of a photo at the model's size and brightness, or what is wrong with it."""
     try:
-        picture = decode(source.read(file), file, srgb=srgb, colour=True).pixels
+        picture = decode(source.read(file), file, srgb=srgb, colour=True)
         photo = prepare_photos([(file, picture)], model, Placement(align=align))[0][0]
     except ValueError as error:  # no image, no face, several faces, black
         return str(error) if file in str(error) else f"{file}: {error}"

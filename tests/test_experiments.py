@@ -13,8 +13,8 @@ from deep_lambertian import DLN, Gaussian, load_model
 from deep_lambertian.cli import main
 from deep_lambertian.data import load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS, light_direction
-from deep_lambertian.experiments import one_shot, yaleb
-from deep_lambertian.experiments.one_shot import Choice, RecognitionTest
+from deep_lambertian.experiments import few_images, yaleb
+from deep_lambertian.experiments.few_images import Choice, RecognitionTest
 from deep_lambertian.learning.augmentation import to_rows
 from deep_lambertian.learning.covariance import CovarianceOptions, principal, to_gaussian
 from deep_lambertian.synthetic.heads import draw_faces
@@ -97,7 +97,7 @@ def test_the_experiment_writes_tables_pictures_and_a_page_and_is_not_run_twice(
         raise AssertionError("inferred again")
 
     monkeypatch.setattr(yaleb, "common_map", again)
-    monkeypatch.setattr(one_shot, "recognition_errors", again)
+    monkeypatch.setattr(few_images, "recognition_errors", again)
     monkeypatch.setattr("deep_lambertian.model.DLN.infer_many", again)
     assert command(database, model_path, out, "--only", "recognition") == 0
     assert command(database, model_path, out, "--seed", "1") == 1
@@ -141,11 +141,11 @@ def test_the_true_surfaces_are_recognized_without_error(database, faces):
     choices = test.choices()
     truth = (faces.albedo[..., None] * faces.normals).reshape(len(SUBJECTS), -1, 3)
     surfaces = {key: {"scaled": truth[key[0]]} for key in test.shown(choices)}
-    methods = one_shot.surface_methods("dln", test, surfaces, np.full(SIZE**2, 0.01))
-    assert one_shot.recognition_errors(methods["dln_shadow"], test, choices)["1"]["error"] == 0
+    methods = few_images.surface_methods("dln", test, surfaces, np.full(SIZE**2, 0.01))
+    assert few_images.recognition_errors(methods["dln_shadow"], test, choices)["1"]["error"] == 0
     confused = {(person, images): {"scaled": truth[(person + 1) % len(SUBJECTS)]} for person, images in surfaces}
-    methods = one_shot.surface_methods("dln", test, confused)
-    assert one_shot.recognition_errors(methods["dln"], test, choices[:1])["1"]["error"] > 60
+    methods = few_images.surface_methods("dln", test, confused)
+    assert few_images.recognition_errors(methods["dln"], test, choices[:1])["1"]["error"] > 60
 
 
 def test_a_score_averages_choices_and_says_how_far_they_spread(database):
@@ -156,7 +156,7 @@ def test_a_score_averages_choices_and_says_how_far_they_spread(database):
         return distances if choice.images[0, 0] == 0 else -distances
 
     choices = [choice for choice in test.choices() if choice.k == 1][:2]
-    found = one_shot.recognition_errors(method, test, choices)["1"]
+    found = few_images.recognition_errors(method, test, choices)["1"]
     assert found["error"] == pytest.approx(50)
     assert found["interval"][0] == 0
     assert found["subsets"] == {"2": 50, "3": 50, "4": 50}

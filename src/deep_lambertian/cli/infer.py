@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deep_lambertian.cli.options import (
-    add_chain_arguments,
-    add_model_argument,
+    add_inference_arguments,
     add_process_arguments,
     check_writable,
     numbers,
@@ -36,13 +35,11 @@ EXAMPLE = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
+    add_inference_arguments(parser, "object", "images")
     parser.add_argument(
         "photos", type=Path, nargs="+", metavar="PHOTO", help="photos of one thing, or one folder of many objects"
     )
     parser.add_argument("--out", type=Path, help="folder of the results (default, for photos: PHOTO-dln beside it)")
-    add_chain_arguments(parser)
-    parser.add_argument("--linear", action="store_true", help="take the images' numbers as linear light, not sRGB")
     photos = parser.add_argument_group("photos")
     photos.add_argument("--lights", type=Path, metavar="FILE", help="known lights: three numbers for each photo")
     photos.add_argument("--mask", type=Path, metavar="FILE", help="a picture, white where the photos' pixels count")

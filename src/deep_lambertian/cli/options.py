@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 
-def add_model_argument(parser: argparse.ArgumentParser) -> None:
+def add_inference_arguments(parser: argparse.ArgumentParser, what: str, pictures: str) -> None:
+    """Of commands that infer something, called `what`, from pictures, which are called so."""
     parser.add_argument("model", metavar="MODEL", help="a bundled model's name (see dln models) or a model file")
-
-
-def add_chain_arguments(parser: argparse.ArgumentParser, what: str = "object") -> None:
     parser.add_argument("--chains", type=int, metavar="N", help=f"N chains for each {what} (default: the preset's)")
     parser.add_argument("--iterations", type=int, metavar="N", help="sweeps of a chain (default: as the model has it)")
+    linear = f"take the {pictures}' numbers as linear light, not sRGB"
+    parser.add_argument("--linear", action="store_true", help=linear)
 
 
 def add_process_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,7 +7,7 @@ named; where probes lie in folders of people's names too, the error is counted.
 import argparse
 from pathlib import Path
 
-from deep_lambertian.cli.options import add_chain_arguments, add_model_argument, print_json, progress_printer
+from deep_lambertian.cli.options import add_inference_arguments, print_json, progress_printer
 
 EXAMPLE = """examples:
   dln recognize yaleb24 --gallery people/ --probe new-photos/ --out answers.csv
@@ -15,7 +15,7 @@ EXAMPLE = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
+    add_inference_arguments(parser, "person", "photos")
     parser.add_argument("--gallery", type=Path, required=True, metavar="DIR", help="known photos of each person")
     parser.add_argument("--probe", type=Path, required=True, metavar="DIR", help="photos to be named")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the answers as CSV")
@@ -26,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="distance to the images with shadows, weighted by the learned noise, or to the plain subspace "
         "(default: shadow)",
     )
-    add_chain_arguments(parser, "person")
     parser.add_argument("--no-align", action="store_true", help="look for no face: the photos are cropped already")
-    parser.add_argument("--linear", action="store_true", help="take the photos' numbers as linear light, not sRGB")
 
 
 def run(options: argparse.Namespace) -> int:

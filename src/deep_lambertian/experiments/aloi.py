@@ -14,7 +14,7 @@ import numpy as np
 
 from deep_lambertian.data import Dataset
 from deep_lambertian.data.aloi import load_aloi, split_aloi
-from deep_lambertian.experiments.surfaces import infer_kept
+from deep_lambertian.experiments.few_images import infer_kept
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.train import train

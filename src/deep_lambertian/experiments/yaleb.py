@@ -13,9 +13,8 @@ import numpy as np
 
 from deep_lambertian.data import Dataset, load_faces, load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS
-from deep_lambertian.experiments import one_shot
-from deep_lambertian.experiments.one_shot import Choice, RecognitionTest, Surfaces
-from deep_lambertian.experiments.surfaces import common_map, infer_sets, judge, mean_shape_sets
+from deep_lambertian.experiments import few_images
+from deep_lambertian.experiments.few_images import Choice, RecognitionTest, Surfaces, common_map, infer_sets, judge
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.train import train
@@ -129,7 +128,7 @@ def reproduce(
     for name, each in models.items():
         say(f"{name}: surfaces from {len(needed)} sets of images")
         surfaces[name] = infer_sets(each, test, needed, folder, name, **settings)
-    surfaces["mean_shape"] = mean_shape_sets(mean_normals(train_references), test, sets)
+    surfaces["mean_shape"] = few_images.mean_shape_sets(mean_normals(train_references), test, sets)
     results: dict[str, Any] = {
         "protocol": options.protocol,
         "preset": options.preset if model is None else model.preset,
@@ -222,21 +221,21 @@ def _judge(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
 
 def _recognize(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
     """The errors of all methods."""
-    test, methods = found.test, one_shot.baseline_methods(found.test) | {"dbn_svm": _dbn_svm(found)}
+    test, methods = found.test, few_images.baseline_methods(found.test) | {"dbn_svm": _dbn_svm(found)}
     for name, surfaces in found.surfaces.items():
         model = found.models.get(name)
         noise = None if model is None else np.asarray(model.params.noise_var)
-        methods |= one_shot.surface_methods(name, test, surfaces, noise)
+        methods |= few_images.surface_methods(name, test, surfaces, noise)
     errors = {}
     for name, method in methods.items():
         say(f"recognition: {name}")
         errors[name] = folder.figures(
-            f"recognition-{name}", lambda method=method: one_shot.recognition_errors(method, test, found.choices)
+            f"recognition-{name}", lambda method=method: few_images.recognition_errors(method, test, found.choices)
         )
     return errors
 
 
-def _dbn_svm(found: YalebFindings) -> one_shot.Method:
+def _dbn_svm(found: YalebFindings) -> few_images.Method:
     """Learns its features when it is first asked for something."""
     options, test = found.options, found.test
 

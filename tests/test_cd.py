@@ -20,7 +20,7 @@ from deep_lambertian.learning.contrastive_divergence import CD, fit
 from deep_lambertian.learning.gradient import cd_gradient, minibatches, permutation
 from deep_lambertian.learning.scores import held_out_score, probes
 from deep_lambertian.priors import BinaryRBM
-from deep_lambertian.priors.grbm import LEAST_SPREAD, MOST_LOG_STEP
+from deep_lambertian.priors.rbm import LEAST_SPREAD, MOST_LOG_STEP
 from deep_lambertian.support import draws
 
 KEY = draws.make_key(3)

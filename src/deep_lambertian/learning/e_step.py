@@ -17,9 +17,9 @@ from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.inference.shadows import shadow_weights
-from deep_lambertian.learning.augmentation import Shape, dome
+from deep_lambertian.learning.augmentation import dome
 from deep_lambertian.learning.config import Config, seed_of
-from deep_lambertian.surface import Surface, on_sphere, render
+from deep_lambertian.surface import Shape, Surface, on_sphere, render
 
 Numbers = jax.Array | np.ndarray
 Chains = dict[str, Any]  # where each object's chain stands: albedo (S, V), normals (S, 3, V), lights (S, P, 3), steps

@@ -14,13 +14,13 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
-from deep_lambertian.priors.contract import Generative, check_array
+from deep_lambertian.priors.contract import Prior, check_array
 from deep_lambertian.support import draws
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Gaussian(Generative):
+class Gaussian(Prior):
     """Parameters `mean` μ (V,), `variance` σ² (V,), `factors` F (V, K); K may be 0."""
 
     mean: jax.Array
@@ -82,16 +82,10 @@ class Gaussian(Generative):
         log_det_half = -jnp.sum(jnp.log(jnp.diagonal(self._whitener())))
         return best + log_det_half - 0.5 * self.hidden_size * jnp.log(2 * jnp.pi)
 
-    def chain_start(self, key: Key[Array, ""]) -> Float[Array, " V"]:
-        return self.mean
-
     def chain_step(self, key: Key[Array, ""], state: Float[Array, " V"]) -> Float[Array, " V"]:
         """One step is an exact, independent draw: z from its own prior, then x."""
         mean, variance = self.top_down(draws.normal(key, (self.hidden_size,)))
         return mean + jnp.sqrt(variance) * draws.normal(key, mean.shape, stream=1)
-
-    def chain_visible(self, key: Key[Array, ""], state: Float[Array, " V"]) -> Float[Array, " V"]:
-        return state
 
     def validate(self, name: str = "gaussian") -> None:
         check_array(f"{name}.mean", self.mean, (self.size,))

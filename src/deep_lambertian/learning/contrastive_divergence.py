@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 from numpy.typing import ArrayLike
 
 from deep_lambertian.learning.gradient import Draws, advance, batch_rows, cd_gradient, minibatches, permutation
-from deep_lambertian.learning.scores import Monitors, seen_scores, unseen_scores
+from deep_lambertian.learning.scores import Monitors, all_scores
 from deep_lambertian.priors.rbm import RBM, Units
 from deep_lambertian.support import draws
 from deep_lambertian.support.distributed import gather, place
@@ -134,7 +134,7 @@ def _start(
 
 def _flip(rbm: R) -> R:
     """Between the layout of the weights in a `State` and that of an RBM."""
-    return replace(rbm, weights=rbm.weights.T)  # type: ignore[type-var]
+    return replace(rbm, weights=rbm.weights.T)
 
 
 def _epoch_key(key: UInt32[Array, "2"], epoch: Int[Array, ""] | int) -> Key[Array, ""]:
@@ -212,9 +212,9 @@ def monitor(
         chain_key = draws.split(_epoch_key(state.key, state.epoch), 3)[2]
         state = replace(state, chains=advance(rbm, state.chains, chain_key, sample_steps))
     train = state.units.standardised(train)
-    monitors: Monitors = {"epoch": state.epoch, **seen_scores(rbm, train, state.chains)}
+    unseen = None if held_out is None else state.units.standardised(held_out)
+    monitors: Monitors = {"epoch": state.epoch, **all_scores(rbm, train, unseen, state.chains)}
     if held_out is not None:
-        monitors |= unseen_scores(rbm, train, state.units.standardised(held_out))
         score = monitors["held_out_score"]
         better = score < state.best_score
         state = replace(
@@ -244,21 +244,18 @@ def epoch(
 ) -> tuple[State, Monitors]:
     """One epoch and its monitors; with several devices or processes, each takes its rows of every minibatch."""
     weights = jnp.ones(data.shape[0]) if weights is None else weights
-    return look(_learn_everywhere(state, data, weights, config), data, config, held_out)
-
-
-def _learn_everywhere(state: State, data: jax.Array, weights: jax.Array, config: CD) -> State:
-    plan, devices = config.plan(data.shape[0]), jax.devices()
-    rates, chains = config.rates, state.chains.shape[0]
-    if len(devices) == 1 or (plan.persistent and chains % len(devices)):  # particles must share out evenly
-        return learn_compiled(state, data, weights, rates, plan)
+    plan, rates, devices = config.plan(data.shape[0]), config.rates, jax.devices()
+    if len(devices) == 1 or (plan.persistent and state.chains.shape[0] % len(devices)):  # particles must share out
+        return look(learn_compiled(state, data, weights, rates, plan), data, config, held_out)
     mesh = Mesh(np.array(devices), ("rows",))
     everywhere = place((state, data, weights, rates), mesh, PartitionSpec())
     if plan.persistent:
         shared = place(state.chains, mesh, PartitionSpec("rows"))
         everywhere = (replace(everywhere[0], chains=shared), *everywhere[1:])
     learned = _learn_shared(*everywhere, plan=plan, mesh=mesh)
-    return learned if jax.process_count() == 1 else jax.tree.map(jnp.asarray, gather(learned))
+    if jax.process_count() > 1:
+        learned = jax.tree.map(jnp.asarray, gather(learned))
+    return look(learned, data, config, held_out)
 
 
 @partial(jax.jit, static_argnames=("plan", "mesh"))
@@ -288,12 +285,6 @@ def look(
 def parameters(state: State, *, best: bool = False) -> Any:
     """The RBM of a state, in the units of the data it learns from."""
     return _flip(state.best if best else state.params).out_of_units(state.units)
-
-
-def finished(state: State, config: CD) -> bool:
-    """Whether all epochs are done, or the held-out score has not improved for `patience` of them."""
-    at, best = int(state.epoch), int(state.best_epoch)
-    return at >= config.epochs or (config.patience is not None and at - best >= config.patience)
 
 
 def fit(
@@ -330,9 +321,12 @@ def epochs(
     weights: jax.Array | None = None,
     what: str = "contrastive divergence",
 ) -> Iterator[tuple[State, dict[str, float]]]:
-    """The epochs that are left: after each of them its state, and the monitors as numbers."""
-    for _ in track(range(int(state.epoch), config.epochs), what):
-        if finished(state, config):
+    """The epochs that are left: after each of them its state, and the monitors as numbers.
+
+    None is left once the held-out score has not improved for `patience` of them.
+    """
+    for number in track(range(int(state.epoch), config.epochs), what):
+        if config.patience is not None and number - int(state.best_epoch) >= config.patience:
             return
         state, monitors = epoch(state, data, config, held_out=held_out, weights=weights)
         yield state, read(monitors)

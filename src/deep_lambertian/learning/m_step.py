@@ -99,57 +99,44 @@ def m_step(params: Params, stats: Stats, config: Config) -> Params:
 def prior_step(
     params: Params, mean: np.ndarray, samples: np.ndarray, config: Config, shape: Shape, iteration: int, train: int
 ) -> tuple[Params, dict[str, float]]:
-    """Steps 4 and 5 on the first `train` objects, the others being what contrastive divergence holds out."""
+    """Steps 4 and 5: the prior that the first `train` objects teach, the others being held out, and its monitors."""
     rows = mean if config.rows == "mean" else samples.reshape(-1, samples.shape[-1])
-    each = len(rows) // len(mean)
-    seen, unseen = rows[: train * each], rows[train * each :]
-    seed = seed_of(config.seed, "augment", iteration)
-    seen = augment(seen, shape, config.copies, config.shift, config.mirror, seed)
-    held_out = unseen if len(unseen) else None
-    prior, monitors = learn_prior(params.prior, seen, config, shape, iteration, held_out)
+    end, pixels = train * (len(rows) // len(mean)), shape[0] * shape[1]
+    seen, unseen = rows[:end], rows[end:]
+    seen = augment(seen, shape, config.copies, config.shift, config.mirror, seed_of(config.seed, "augment", iteration))
+    old, seed = params.prior, seed_of(config.seed, "prior", iteration)
+    if config.prior == "joint":
+        prior, monitors = _learn_part(old, seen, unseen, config, shape, seed)
+    else:
+        parts, monitors = {}, {}
+        for name, part in (("albedo", slice(pixels)), ("normals", slice(pixels, None))):
+            before = getattr(old, name, None)  # none before the first covariance
+            given = before, seen[:, part], unseen[:, part]
+            parts[name], found = _learn_part(*given, config, shape, seed_of(seed, name))
+            monitors |= {f"{name}.{what}": value for what, value in found.items()}
+        prior = Product(**parts)
     return jax.tree.map(jnp.asarray, distributed.agree(replace(params, prior=prior))), monitors
 
 
-def learn_prior(
-    old: Prior, rows: np.ndarray, config: Config, shape: Shape, iteration: int, held_out: np.ndarray | None = None
-) -> tuple[Prior, dict[str, float]]:
-    """Steps 4 and 5: the prior that surfaces (N, 4V) teach, and what contrastive divergence has to say about it."""
-    seed = seed_of(config.seed, "prior", iteration)
-    if config.prior == "joint":
-        return _learn_part(old, rows, config, shape, seed, held_out)
-    pixels = shape[0] * shape[1]
-    parts, monitors = {}, {}
-    for name, columns in (("albedo", slice(pixels)), ("normals", slice(pixels, None))):
-        unseen = None if held_out is None else held_out[:, columns]
-        part = getattr(old, name, None)  # none before the first covariance
-        parts[name], found = _learn_part(part, rows[:, columns], config, shape, seed_of(seed, name), unseen)
-        monitors |= {f"{name}.{what}": value for what, value in found.items()}
-    return Product(**parts), monitors
-
-
 def _learn_part(
-    old: Prior | None, rows: np.ndarray, config: Config, shape: Shape, seed: int, held_out: np.ndarray | None
+    old: Prior | None, seen: np.ndarray, unseen: np.ndarray, config: Config, shape: Shape, seed: int
 ) -> tuple[Gaussian | DBN, dict[str, float]]:
     if config.start == "covariance":
-        gaussian = covariance_gaussian(rows, shape, config.covariance)
+        gaussian = covariance_gaussian(seen, shape, config.covariance)
         return gaussian, {"directions": float(gaussian.hidden_size)}
     assert isinstance(old, DBN), old  # as `start_prior` and `as_net` make it
-    layers, history = learn_net(rows, config.cd, seed, (old.base, *old.layers), held_out=held_out)
-    return as_net(layers, config), last_epochs(history)
+    held_out = unseen if len(unseen) else None
+    layers, history = learn_net(seen, config.cd, seed, (old.base, *old.layers), held_out=held_out)
+    last = {int(epoch["layer"]): epoch for epoch in history}  # of every layer its last epoch
+    return as_net(layers, config), {
+        f"layer{layer}.{what}": value
+        for layer, found in last.items()
+        for what, value in found.items()
+        if what not in ("epoch", "layer")
+    }
 
 
 def as_net(layers: Sequence[RBM], config: Config) -> DBN:
     """Layers, lowest first, as a deep belief net."""
     base, *above = layers
     return DBN(base, tuple(above), top_weight=config.top_weight)  # type: ignore[arg-type]
-
-
-def last_epochs(history: list[dict[str, float]]) -> dict[str, float]:
-    """Of every layer the monitors of its last epoch, under names such as `layer1.dead`."""
-    last = {int(h["layer"]): h for h in history}
-    return {
-        f"layer{layer}.{what}": value
-        for layer, found in last.items()
-        for what, value in found.items()
-        if what not in ("epoch", "layer")
-    }

@@ -137,15 +137,15 @@ def start_point(task: Task, config: Config, albedo: DBN | None) -> Point:
     """Where EM starts; `albedo` is what has been learned from faces, if anything."""
     objects, pixels = len(task.names), task.data.images.shape[2]
     params = start_params(start_prior(config, task.shape, albedo), config, pixels)
-    chains = start_chains(params, config, objects, task.shape, task.lights)
-    return Point(0, params, chains, np.zeros((objects, 4 * pixels)), np.zeros((objects, 0, 4 * pixels)))
+    nothing = np.zeros((objects, 4 * pixels)), np.zeros((objects, 0, 4 * pixels))
+    return Point(0, params, start_chains(params, task), *nothing)
 
 
 def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, np.ndarray]:
     """One iteration of EM: what it found, its monitors, and samples of the new prior."""
     began, number = time.perf_counter(), point.iteration + 1
     taught = _taught(task, config)
-    expected = e_step(point.params, task.data, task.there, point.chains, config, point.iteration, taught)
+    expected = e_step(point.params, task, point.chains, config, point.iteration, taught)
     for block in ("albedo", "normals", "lights"):
         check_finite(expected.chains[block], block, "E-step", number)
     sampled = time.perf_counter()

@@ -33,6 +33,7 @@ class Units(NamedTuple):
         return (visible - self.mean[None]) * (1 / self.spread)[None]
 
 
+@dataclass(frozen=True)
 class RBM(Prior):
     """Parameters `bias` b (V,), `hidden_bias` c (H,), `weights` W (V, H), and perhaps more."""
 
@@ -86,7 +87,7 @@ class RBM(Prior):
         """Σ_n w_n (−∂E/∂θ) over a batch, shaped like the RBM. The weights' part is one matrix product."""
         weighted = weights[:, None] * hidden
         return replace(
-            self,  # type: ignore[type-var]
+            self,
             bias=weights @ visible,
             hidden_bias=jnp.sum(weighted, axis=0),
             weights=(weighted.T @ visible).T,
@@ -135,10 +136,6 @@ class BinaryRBM(RBM):
 
     $$E(v, h) = -b^\top v - c^\top h - v^\top W h, \qquad v_i, h_j \in \{0, 1\}$$
     """
-
-    bias: jax.Array
-    hidden_bias: jax.Array
-    weights: jax.Array
 
     @classmethod
     def of_data(
@@ -198,9 +195,6 @@ class GRBM(RBM):
     (b, c, W) and normals (d, e, U).
     """
 
-    bias: jax.Array
-    hidden_bias: jax.Array
-    weights: jax.Array
     variance: jax.Array
 
     @classmethod

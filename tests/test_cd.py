@@ -20,7 +20,7 @@ from deep_lambertian.learning.contrastive_divergence import CD, fit
 from deep_lambertian.learning.gradient import cd_gradient, minibatches, permutation
 from deep_lambertian.learning.scores import held_out_score, probes
 from deep_lambertian.priors import BinaryRBM
-from deep_lambertian.priors.grbm import LEAST_SPREAD, MOST_LOG_STEP
+from deep_lambertian.priors.rbm import LEAST_SPREAD, MOST_LOG_STEP
 from deep_lambertian.support import draws
 
 KEY = draws.make_key(3)
@@ -476,8 +476,8 @@ def test_bad_input_is_refused():
     with pytest.raises(ValueError, match=r"rbm.variance: expected positive"):
         fit(replace(rbm, variance=-rbm.variance), data)
     for settings, message in [
-        ({"epochs": 0}, "CD.epochs: expected at least 1, got 0"),
-        ({"optimiser": "newton"}, 'expected "sgd" or "adam", got \'newton\''),
+        ({"epochs": 0}, "CD.epochs: expected a whole number of at least 1, got 0"),
+        ({"optimiser": "newton"}, r"CD.optimiser: expected one of \('sgd', 'adam'\), got 'newton'"),
         ({"momentum": 1.0}, r"CD.momentum: expected a number in \[0, 1\), got 1.0"),
         ({"variance_bounds": (2.0, 1.0)}, "CD.variance_bounds: expected 0 < low ≤ high"),
         ({"learning_rate": -1.0}, "CD.learning_rate: expected a finite number, not negative, got -1.0"),

@@ -15,14 +15,14 @@ from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain, sweep
 from deep_lambertian.inference.state import State
 from deep_lambertian.priors import PRIORS, Prior
-from deep_lambertian.priors.contract import Generative, check_array
+from deep_lambertian.priors.contract import check_array
 from deep_lambertian.support import compiled, draws
 
 
 # A prior: a dataclass of arrays with the methods of `priors.contract.Prior`, and a name in `priors.PRIORS`.
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Laplace(Generative):
+class Laplace(Prior):
     """Independent elements, each a Gaussian whose variance is itself exponential: E = Σ (x − μ)²/2v + v/s − …"""
 
     mean: jax.Array

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deep_lambertian import DLN, Gaussian, load_model
+from deep_lambertian import DLN, load_model
 from deep_lambertian.cli import main
 from deep_lambertian.data import load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS, light_direction
 from deep_lambertian.experiments import few_images, yaleb
 from deep_lambertian.experiments.few_images import Choice, RecognitionTest
-from deep_lambertian.learning.augmentation import to_rows
-from deep_lambertian.learning.covariance import CovarianceOptions, principal, to_gaussian
+from deep_lambertian.learning.covariance import CovarianceOptions, covariance_gaussian
+from deep_lambertian.surface import Surface
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.scenes import shade
 
@@ -50,8 +50,8 @@ def database(tmp_path_factory, faces):
 def model_path(tmp_path_factory):
     """A model that knows such faces: a Gaussian fitted to others like them."""
     people = draw_faces(60, images=1, size=SIZE, seed=4, noise=0)
-    found = principal(to_rows(people.albedo, people.normals), (SIZE, SIZE), CovarianceOptions())
-    prior: Gaussian = to_gaussian(found)
+    rows = Surface.from_pictures(people.albedo, people.normals).pack()
+    prior = covariance_gaussian(rows, (SIZE, SIZE), CovarianceOptions())
     model = DLN.build(prior, (SIZE, SIZE), noise_var=1e-3, light_mean=(0, 0, 0.9), preset="quick")
     path = tmp_path_factory.mktemp("model") / "faces.safetensors"
     model.save(path)

@@ -23,12 +23,13 @@ from deep_lambertian.energy import Observation
 from deep_lambertian.geometry import angles
 from deep_lambertian.inference.sampler import ShadowWeights
 from deep_lambertian.learning import train as training
-from deep_lambertian.learning.augmentation import augment, dome, from_rows, mirror, random_translations, to_rows
+from deep_lambertian.learning.augmentation import augment, dome, mirror, random_translations
 from deep_lambertian.learning.config import PRESETS
-from deep_lambertian.learning.covariance import CovarianceOptions, _largest, local_covariance, principal, to_gaussian
+from deep_lambertian.learning.covariance import CovarianceOptions, _largest, covariance_gaussian, local_covariance
 from deep_lambertian.learning.e_step import Stats, sums
 from deep_lambertian.learning.m_step import m_step, start_params
 from deep_lambertian.learning.run import TrainingRun
+from deep_lambertian.surface import Surface
 
 ENVIRONMENT = os.environ | {
     "JAX_COMPILATION_CACHE_DIR": str(jax.config.jax_compilation_cache_dir),
@@ -84,16 +85,15 @@ PLAIN = CovarianceOptions(reach=None, shrinkage=1e-6, noise_share=0.3, least=1.2
 
 def test_a_gaussian_of_all_directions_has_the_covariance():
     data = correlated()
-    found = principal(data, (3, 4), replace(PLAIN, least=1 + 1e-9))
-    gaussian = to_gaussian(found)
-    full = np.asarray(gaussian.factors @ gaussian.factors.T) + np.diag(gaussian.variance)
+    found = covariance_gaussian(data, (3, 4), replace(PLAIN, least=1 + 1e-9))
+    full = np.asarray(found.factors @ found.factors.T) + np.diag(found.variance)
     whole = local_covariance(data, (3, 4), PLAIN)
-    along = found.vectors * np.sqrt(found.variance)[:, None]
-    along /= np.linalg.norm(along, axis=0)
     # Exactly the variance of the data along each direction, in units of σ.
-    scale = 1 / np.sqrt(found.variance)
-    wanted = found.vectors.T @ (scale[:, None] * whole * scale) @ found.vectors
-    np.testing.assert_allclose(found.vectors.T @ (scale[:, None] * full * scale) @ found.vectors, wanted, atol=0.02)
+    scale = 1 / np.sqrt(np.asarray(found.variance))
+    vectors = scale[:, None] * np.asarray(found.factors)
+    vectors /= np.linalg.norm(vectors, axis=0)
+    wanted = vectors.T @ (scale[:, None] * whole * scale) @ vectors
+    np.testing.assert_allclose(vectors.T @ (scale[:, None] * full * scale) @ vectors, wanted, atol=0.02)
 
 
 def test_far_pixels_are_made_independent_and_variances_stay():
@@ -121,14 +121,6 @@ def test_large_matrices_find_the_same_directions(monkeypatch):
 # ---- Surfaces
 
 
-def test_rows_and_surfaces_are_the_same_thing():
-    rng = np.random.default_rng(0)
-    albedo, normals = rng.normal(size=(2, 3, 4)), rng.normal(size=(2, 3, 4, 3))
-    back = from_rows(to_rows(albedo, normals), (3, 4))
-    np.testing.assert_allclose(back[0], albedo, rtol=1e-6)
-    np.testing.assert_allclose(back[1], normals, rtol=1e-6)
-
-
 def test_the_dome_faces_out_on_all_sides():
     x, y, z = dome((6, 8)).reshape(3, 6, 8)
     assert np.all(x[:, 0] < 0)
@@ -138,10 +130,10 @@ def test_the_dome_faces_out_on_all_sides():
 
 
 def test_augmentation_mirrors_and_moves():
-    rows = to_rows(np.arange(12.0).reshape(1, 3, 4), np.ones((1, 3, 4, 3)))
+    rows = Surface.from_pictures(np.arange(12.0).reshape(1, 3, 4), np.ones((1, 3, 4, 3))).pack()
     more = augment(rows, (3, 4), copies=4, shift=1, mirrored=True, seed=0)
     assert more.shape == (8, 48)
-    albedo, normals = from_rows(more, (3, 4))
+    albedo, normals = Surface.unpack(more).pictures((3, 4))
     np.testing.assert_allclose(albedo[4:], albedo[:4, :, ::-1])
     assert np.all(normals[:4, ..., 0] == 1)
     assert np.all(normals[4:, ..., 0] == -1)
@@ -214,27 +206,6 @@ def test_an_optional_table_comes_and_goes():
     assert weighted.override(e_step=paper.e_step) == paper
 
 
-def test_settings_of_earlier_versions_are_still_read():
-    """As they stand in the files of models that were trained before."""
-    old = """preset = "quick"
-upper = []
-gaussian_iterations = 2
-light_start = [0.0, 0.0, 0.9]
-
-[e_step]
-target_acceptance = "none"
-
-[e_step.shadow]
-dark = 0.1
-
-[covariance]
-reach = "none"
-weight = 2.4
-"""
-    changes = {"e_step.target_acceptance": None, "e_step.shadow.dark": 0.1, "covariance.reach": None}
-    assert Config.from_toml(old) == Config.of_preset("quick").override(**changes)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -247,12 +218,15 @@ weight = 2.4
         ("iterations = [1]", r"expected int for 'iterations', got \[1\]"),
         ("covariance.reach = true", "expected float or none for 'covariance.reach', got True"),
         ('prior = "both"', "expected typing.Literal.* for 'prior', got 'both'"),
-        ("iterations = 0", "iterations: expected at least 1, got 0"),
+        ("iterations = 0", "iterations: expected a whole number of at least 1, got 0"),
+        ("noise_floor = 0", "noise_floor: expected a positive number, got 0.0"),
+        ("tolerance = -1", "tolerance: expected a finite number, not negative, got -1.0"),
+        ("albedo_hidden = []", "albedo_hidden: expected one positive size or more, lowest layer first"),
+        ("covariance.reach = 0", "reach: expected a positive number, got 0.0"),
         ('preset = "bst"', "did you mean 'best'"),
         ("e_step = 3", "expected Sampler for 'e_step', got 3"),
         ("seed = {a = 1}", "expected int for 'seed', got {'a': 1}"),
         ("e_step.shadow.drak = 1", "no setting 'e_step.shadow.drak'; did you mean 'dark'"),
-        ("upper = [400]", r"upper: layers above a covariance are no longer learned, got \[400\]"),
         ("= 3", "expected TOML"),
     ],
 )

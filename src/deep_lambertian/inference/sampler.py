@@ -1,9 +1,10 @@
 """How to sample: the settings of the Gibbs chains, and the table of presets."""
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from deep_lambertian.inference.shadows import ShadowWeights
+from deep_lambertian.support.settings import Count, Must, Positive, Share, Whole, check
 
 
 @dataclass(frozen=True)
@@ -19,42 +20,29 @@ class Sampler:
     `shadow` weighs pixels against shadows (see `shadows`), and `gauge_moves` are proposed in every sweep (see `gauge`).
     """
 
-    iterations: int = 50
+    iterations: Count = 50
     burn_in: int = 25
-    step_size: float = 0.01
-    leapfrogs: int = 20
-    epochs: int = 10
-    mass: float = 2.0
-    target_acceptance: float | None = None
+    step_size: Positive = 0.01
+    leapfrogs: Count = 20
+    epochs: Count = 10
+    mass: Positive = 2.0
+    target_acceptance: Share | None = None
     hidden: Literal["sample", "mean"] = "sample"
     shadow: ShadowWeights | None = None
-    anneal: float = 1.0
+    anneal: Annotated[float, Must("a temperature of at least 1", lambda x: x >= 1)] = 1.0
     start: Literal["bias", "sphere"] = "bias"
-    gauge_moves: int = 0
-    chains: int = 1
+    gauge_moves: Whole = 0
+    chains: Count = 1
     keep: int = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("iterations", 1), ("leapfrogs", 1), ("epochs", 1), ("chains", 1), ("gauge_moves", 0)):
-            count = getattr(self, name)
-            if not isinstance(count, int) or count < least:
-                raise ValueError(f"{name}: expected a whole number of at least {least}, got {count!r}")
+        check(self)
         if not 0 <= self.burn_in < self.iterations:
             raise ValueError(
                 f"burn_in: expected at least 0 and fewer than the {self.iterations} iterations, got {self.burn_in}"
             )
         if not isinstance(self.keep, int) or not 0 <= self.keep <= self.iterations:
             raise ValueError(f"keep: expected 0 to {self.iterations}, the number of iterations, got {self.keep!r}")
-        for name in ("step_size", "mass"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)!r}")
-        if self.target_acceptance is not None and not 0 < self.target_acceptance < 1:
-            raise ValueError(f"target_acceptance: expected between 0 and 1, got {self.target_acceptance!r}")
-        if self.anneal < 1:
-            raise ValueError(f"anneal: expected a temperature of at least 1, got {self.anneal!r}")
-        for name, allowed in (("hidden", ("sample", "mean")), ("start", ("bias", "sphere"))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}: expected one of {allowed}, got {getattr(self, name)!r}")
 
     @classmethod
     def of_preset(cls, name: str) -> "Sampler":

@@ -1,11 +1,8 @@
-"""Surfaces as rows x = [a, vec(N)] of training data, more of them from few, and the one that every object starts from.
-
-Surfaces are `albedo` (S, H, W) and `normals` (S, H, W, 3), as inference returns them.
-"""
+"""More surfaces from few: moved, and mirrored; and the shape that every object starts from."""
 
 import numpy as np
 
-Shape = tuple[int, int]
+from deep_lambertian.surface import Shape, Surface
 
 
 def dome(shape: Shape) -> np.ndarray:
@@ -21,31 +18,19 @@ def dome(shape: Shape) -> np.ndarray:
     return (normals / np.linalg.norm(normals, axis=0)).astype(np.float32)
 
 
-def to_rows(albedo: np.ndarray, normals: np.ndarray) -> np.ndarray:
-    """Albedo (S, H, W) and normals (S, H, W, 3) as rows (S, 4V)."""
-    parts = [albedo[:, None], np.moveaxis(normals, -1, 1)]
-    return np.concatenate(parts, axis=1).reshape(len(albedo), -1).astype(np.float32)
-
-
-def from_rows(rows: np.ndarray, shape: Shape) -> tuple[np.ndarray, np.ndarray]:
-    """The opposite of `to_rows`."""
-    parts = rows.reshape(len(rows), 4, *shape)
-    return parts[:, 0], np.moveaxis(parts[:, 1:], 1, -1)
-
-
 def augment(rows: np.ndarray, shape: Shape, copies: int, shift: int, mirrored: bool, seed: int) -> np.ndarray:
-    """`copies` of each row, moved at random by up to ±`shift` pixels, and where asked for their mirror images."""
-    albedo, normals = from_rows(rows, shape)
+    """`copies` of each row x = [a, vec(N)], moved at random by up to ±`shift` pixels, and their mirror images."""
+    pictures = Surface.unpack(rows).pictures(shape)
     if shift:
-        albedo, normals = random_translations(albedo, normals, copies, shift, seed)
-    moved = to_rows(albedo, normals)
-    return np.concatenate([moved, to_rows(*mirror(albedo, normals))]) if mirrored else moved
+        pictures = random_translations(*pictures, copies, shift, seed)
+    all_of_them = (pictures, mirror(*pictures)) if mirrored else (pictures,)
+    return np.concatenate([Surface.from_pictures(*each).pack() for each in all_of_them])
 
 
 def random_translations(
     albedo: np.ndarray, normals: np.ndarray, copies: int, most: int = 2, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`copies` of every surface, each moved at random by at most ±`most` pixels, as in Sec. 4 of the paper."""
+    """`copies` of albedo (S, H, W) and normals (S, H, W, 3), each moved by at most ±`most` pixels (Sec. 4)."""
     if copies < 1 or most < 0:
         raise ValueError(f"expected at least one copy and a shift of at least 0, got {copies} and {most}")
     rng = np.random.default_rng(seed)

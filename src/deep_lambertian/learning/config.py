@@ -2,7 +2,7 @@
 
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -10,10 +10,11 @@ from deep_lambertian.inference.sampler import Sampler, ShadowWeights
 from deep_lambertian.learning.contrastive_divergence import CD
 from deep_lambertian.learning.covariance import CovarianceOptions
 from deep_lambertian.support import settings
+from deep_lambertian.support.settings import Count, Must, NotNegative, Positive, Whole
 
-Kind = Literal["joint", "separate"]
-Start = Literal["covariance", "random"]
-Rows = Literal["mean", "samples"]
+Sizes = Annotated[
+    tuple[int, ...], Must("one positive size or more, lowest layer first", lambda sizes: min(sizes, default=0) >= 1)
+]
 
 
 @dataclass(frozen=True)
@@ -41,32 +42,32 @@ class Config:
 
     preset: str = "best"
     seed: int = 0
-    prior: Kind = "joint"
-    start: Start = "covariance"
-    joint_hidden: tuple[int, ...] = (1500, 400)
-    albedo_hidden: tuple[int, ...] = (800, 200)
-    normals_hidden: tuple[int, ...] = (1000, 100)
+    prior: Literal["joint", "separate"] = "joint"
+    start: Literal["covariance", "random"] = "covariance"
+    joint_hidden: Sizes = (1500, 400)
+    albedo_hidden: Sizes = (800, 200)
+    normals_hidden: Sizes = (1000, 100)
     top_weight: float = 0.3
-    iterations: int = 4
-    tolerance: float = 0.5
-    rows: Rows = "mean"
-    keep: int = 5
-    copies: int = 5
-    shift: int = 1
+    iterations: Count = 4
+    tolerance: NotNegative = 0.5
+    rows: Literal["mean", "samples"] = "mean"
+    keep: Count = 5
+    copies: Count = 5
+    shift: Whole = 1
     mirror: bool = True
     known_lights: bool = False
-    held_out: int = 2
+    held_out: Whole = 2
     refit: bool = True
-    albedo_start: float = 0.5
-    albedo_variance: float = 0.04
-    normals_variance: float = 0.1
+    albedo_start: Positive = 0.5
+    albedo_variance: Positive = 0.04
+    normals_variance: Positive = 0.1
     light_start: tuple[float, float, float] = (0.0, 0.0, 0.9)
-    light_precision: float = 4.0
-    light_floor: float = 1e-3
-    noise_start: float = 0.01
-    noise_floor: float = 5e-4
-    norm_stiffness: float = 20.0
-    final_stiffness: float = 100.0
+    light_precision: Positive = 4.0
+    light_floor: Positive = 1e-3
+    noise_start: Positive = 0.01
+    noise_floor: Positive = 5e-4
+    norm_stiffness: NotNegative = 20.0
+    final_stiffness: Positive = 100.0
     e_step: Sampler = field(
         default_factory=lambda: Sampler(
             iterations=50,
@@ -83,34 +84,7 @@ class Config:
     pretrain: CD = field(default_factory=lambda: CD(epochs=30, learning_rate=2e-3, variance_bounds=(0.05, 1.0)))
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for name in ("prior", "start", "rows"):
-            allowed = get_args(hints[name])
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name}: expected one of {allowed}, got {getattr(self, name)!r}")
-        for name, least in (("iterations", 1), ("keep", 1), ("copies", 1), ("shift", 0), ("held_out", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}: expected at least {least}, got {getattr(self, name)}")
-        for name in (
-            "albedo_start",
-            "albedo_variance",
-            "normals_variance",
-            "light_precision",
-            "light_floor",
-            "noise_start",
-            "noise_floor",
-            "final_stiffness",
-        ):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)}")
-        if self.norm_stiffness < 0 or self.tolerance < 0:
-            raise ValueError(
-                f"expected norm_stiffness and tolerance of at least 0, got {self.norm_stiffness} and {self.tolerance}"
-            )
-        for name in ("joint_hidden", "albedo_hidden", "normals_hidden"):
-            sizes = getattr(self, name)
-            if not sizes or min(sizes) < 1:
-                raise ValueError(f"{name}: expected one positive size or more, lowest layer first, got {sizes}")
+        settings.check(self)
 
     def override(self, **changes: Any) -> "Config":
         """The same with some settings changed; those of a table by their dotted name, such as `"cd.epochs"`."""
@@ -123,10 +97,7 @@ class Config:
     @classmethod
     def from_toml(cls, text: str) -> "Config":
         """Settings from TOML: a `preset` to start from, and what is to be different from it."""
-        values = settings.flat(settings.from_toml(text))
-        if values.get("upper"):
-            raise ValueError(f"upper: layers above a covariance are no longer learned, got {values['upper']}")
-        values = {name: value for name, value in values.items() if name not in RETIRED}
+        values = settings.from_toml(text)
         return settings.override(cls.of_preset(str(values.get("preset", "best"))), values)
 
     @classmethod
@@ -137,9 +108,6 @@ class Config:
             raise ValueError(f"preset: expected one of {sorted(PRESETS)}, got {name!r}{close}")
         return settings.override(cls(), PRESETS[name])
 
-
-# Settings of earlier versions, in files that are still to be read: they shaped a GRBM made from a covariance.
-RETIRED = ("upper", "gaussian_iterations", "covariance.weight")
 
 # `paper` is Algorithm 1 as published: two deep belief nets, contrastive divergence from random weights on samples moved
 # by ±2 pixels, the sampler of Sec. 4.1, no weights against shadows. `quick` is for demonstrations and tests.

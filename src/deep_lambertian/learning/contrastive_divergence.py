@@ -7,9 +7,10 @@ and variance bounds speak of these.
 An epoch is one compiled scan over minibatches. Between epochs everything there is to know is in a `State`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +21,12 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 from numpy.typing import ArrayLike
 
 from deep_lambertian.learning.gradient import Draws, advance, batch_rows, cd_gradient, minibatches, permutation
-from deep_lambertian.learning.scores import Monitors, seen_scores, unseen_scores
+from deep_lambertian.learning.scores import Monitors, all_scores
 from deep_lambertian.priors.rbm import RBM, Units
 from deep_lambertian.support import draws
 from deep_lambertian.support.distributed import gather, place
 from deep_lambertian.support.progress import track
+from deep_lambertian.support.settings import Count, Must, NotNegative, check
 
 R = TypeVar("R", bound=RBM)
 
@@ -40,63 +42,38 @@ class CD:
     persistent CD shows its particles instead.
     """
 
-    epochs: int = 30
-    batch_size: int = 100
-    steps: int = 1
+    epochs: Count = 30
+    batch_size: Count = 100
+    steps: Count = 1
     persistent: bool = False
-    optimiser: str = "sgd"
-    learning_rate: float = 1e-3
-    momentum: float = 0.9
-    weight_decay: float = 2e-4
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    learning_rate: NotNegative = 1e-3
+    momentum: Annotated[float, Must("a number in [0, 1)", lambda x: 0 <= x < 1)] = 0.9
+    weight_decay: NotNegative = 2e-4
     learn_variance: bool = True
-    variance_rate: float = 0.1
-    variance_bounds: tuple[float, float] = (1e-3, 10.0)
+    variance_rate: NotNegative = 0.1
+    variance_bounds: Annotated[tuple[float, float], Must("0 < low ≤ high", lambda x: 0 < x[0] <= x[1])] = (1e-3, 10.0)
     patience: int | None = None
-    samples: int = 16
-    sample_steps: int = 10
+    samples: Count = 16
+    sample_steps: Count = 10
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "steps", "samples", "sample_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"CD.{name}: expected at least 1, got {getattr(self, name)}")
-        for name in ("learning_rate", "weight_decay", "variance_rate"):
-            if not 0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"CD.{name}: expected a finite number, not negative, got {getattr(self, name)}")
-        if self.optimiser not in ("sgd", "adam"):
-            raise ValueError(f'CD.optimiser: expected "sgd" or "adam", got {self.optimiser!r}')
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"CD.momentum: expected a number in [0, 1), got {self.momentum}")
-        low, high = self.variance_bounds
-        if not 0 < low <= high:
-            raise ValueError(f"CD.variance_bounds: expected 0 < low ≤ high, got {self.variance_bounds}")
+        check(self, "CD.")
 
     @property
     def rates(self) -> "Rates":
         """The numbers that may change without compiling anew."""
-        numbers = (self.learning_rate, self.momentum, self.weight_decay, self.variance_rate, *self.variance_bounds)
-        return Rates(*(jnp.float32(number) for number in numbers))
+        names = ("learning_rate", "momentum", "weight_decay", "variance_rate", "variance_bounds")
+        return {name: jnp.asarray(getattr(self, name), jnp.float32) for name in names}
 
-    def plan(self, count: int) -> "Plan":
-        """What the compiled program for `count` samples depends on."""
+    def plan(self, count: int) -> "CD":
+        """What the compiled program for `count` samples depends on; all else is as if it had not been told."""
         batch_size = min(self.batch_size, count)
-        return Plan(batch_size, self.steps, self.persistent, self.optimiser, self.learn_variance)
+        kept = {name: getattr(self, name) for name in ("steps", "persistent", "optimiser", "learn_variance", "samples")}
+        return CD(batch_size=batch_size, **kept)
 
 
-class Rates(NamedTuple):
-    learning_rate: jax.Array
-    momentum: jax.Array
-    weight_decay: jax.Array
-    variance_rate: jax.Array
-    variance_low: jax.Array
-    variance_high: jax.Array
-
-
-class Plan(NamedTuple):
-    batch_size: int
-    steps: int
-    persistent: bool
-    optimiser: str
-    learn_variance: bool
+Rates = dict[str, Any]  # float32
 
 
 @jax.tree_util.register_dataclass
@@ -127,26 +104,18 @@ def start(
 ) -> State:
     """The state before the first epoch. Chains start from samples of the data."""
     weights = jnp.ones(data.shape[0]) if weights is None else weights
-    return _start(
-        rbm, data, weights, config.rates, jax.random.key_data(key), config.plan(data.shape[0]), config.samples
-    )
+    return _start(rbm, data, weights, config.rates, jax.random.key_data(key), config.plan(data.shape[0]))
 
 
-@partial(jax.jit, static_argnames=("plan", "samples"))
+@partial(jax.jit, static_argnames="plan")
 def _start(
-    rbm: RBM,
-    data: Float[Array, "N V"],
-    weights: Float[Array, " N"],
-    rates: Rates,
-    key: UInt32[Array, "2"],
-    plan: Plan,
-    samples: int,
+    rbm: RBM, data: Float[Array, "N V"], weights: Float[Array, " N"], rates: Rates, key: UInt32[Array, "2"], plan: CD
 ) -> State:
     units = rbm.units_of(data, weights)
     params = _flip(rbm.into_units(units))
     if plan.learn_variance:
-        params = params.bounded(rates.variance_low, rates.variance_high)
-    chains = batch_rows(data.shape[0], plan.batch_size)[1] if plan.persistent else samples
+        params = params.bounded(*rates["variance_bounds"])
+    chains = batch_rows(data.shape[0], plan.batch_size)[1] if plan.persistent else plan.samples
     chain_key = _epoch_key(key, 0)
     rows = jax.random.randint(chain_key, (chains,), 0, data.shape[0])
     up = jax.vmap(_flip(params).mean_hidden)(units.standardised(data[rows]))
@@ -165,34 +134,28 @@ def _start(
 
 def _flip(rbm: R) -> R:
     """Between the layout of the weights in a `State` and that of an RBM."""
-    return replace(rbm, weights=rbm.weights.T)  # type: ignore[type-var]
+    return replace(rbm, weights=rbm.weights.T)
 
 
 def _epoch_key(key: UInt32[Array, "2"], epoch: Int[Array, ""] | int) -> Key[Array, ""]:
     return draws.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), epoch)
 
 
-def _optimiser(plan: Plan, rates: Rates) -> Any:
+def _optimiser(plan: CD, rates: Rates) -> Any:
     """Ascent, so that decay is subtracted."""
     import optax  # here, so that who only reads settings need not wait for it
 
-    rate: dict[str, Any] = rates._asdict()  # traced, which optax does not know of
     only_weights = partial(jax.tree_util.tree_map_with_path, lambda path, _: path[-1].name == "weights")
-    decay = optax.add_decayed_weights(-rate["weight_decay"], mask=only_weights)
+    decay = optax.add_decayed_weights(-rates["weight_decay"], mask=only_weights)
     if plan.optimiser == "sgd":
-        steps = decay, optax.trace(rate["momentum"])
+        steps = decay, optax.trace(rates["momentum"])
     else:
-        steps = optax.scale_by_adam(b1=rate["momentum"]), decay
-    return optax.chain(*steps, optax.scale(rate["learning_rate"]))
+        steps = optax.scale_by_adam(b1=rates["momentum"]), decay
+    return optax.chain(*steps, optax.scale(rates["learning_rate"]))
 
 
 def learn(
-    state: State,
-    data: Float[Array, "N V"],
-    weights: Float[Array, " N"],
-    rates: Rates,
-    plan: Plan,
-    axis_name: str | None = None,
+    state: State, data: Float[Array, "N V"], weights: Float[Array, " N"], rates: Rates, plan: CD, axis_name: Any = None
 ) -> State:
     """One epoch: a scan over the minibatches of a new permutation of the samples.
 
@@ -224,9 +187,9 @@ def learn(
         direction = params.ascent(jax.tree.map(lambda g: share * g, _flip(gradient)))
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a rate to the power of a count
             step, momenta = optimiser.update(direction, momenta, params)
-        params = params.moved(step, rates.variance_rate if plan.learn_variance else None)
+        params = params.moved(step, rates["variance_rate"] if plan.learn_variance else None)
         if plan.learn_variance:
-            params = params.bounded(rates.variance_low, rates.variance_high)
+            params = params.bounded(*rates["variance_bounds"])
         return (params, momenta, moved if plan.persistent else chains), None
 
     carry = state.params, state.optimiser, state.chains
@@ -249,9 +212,9 @@ def monitor(
         chain_key = draws.split(_epoch_key(state.key, state.epoch), 3)[2]
         state = replace(state, chains=advance(rbm, state.chains, chain_key, sample_steps))
     train = state.units.standardised(train)
-    monitors: Monitors = {"epoch": state.epoch, **seen_scores(rbm, train, state.chains)}
+    unseen = None if held_out is None else state.units.standardised(held_out)
+    monitors: Monitors = {"epoch": state.epoch, **all_scores(rbm, train, unseen, state.chains)}
     if held_out is not None:
-        monitors |= unseen_scores(rbm, train, state.units.standardised(held_out))
         score = monitors["held_out_score"]
         better = score < state.best_score
         state = replace(
@@ -281,25 +244,22 @@ def epoch(
 ) -> tuple[State, Monitors]:
     """One epoch and its monitors; with several devices or processes, each takes its rows of every minibatch."""
     weights = jnp.ones(data.shape[0]) if weights is None else weights
-    return look(_learn_everywhere(state, data, weights, config), data, config, held_out)
-
-
-def _learn_everywhere(state: State, data: jax.Array, weights: jax.Array, config: CD) -> State:
-    plan, devices = config.plan(data.shape[0]), jax.devices()
-    rates, chains = config.rates, state.chains.shape[0]
-    if len(devices) == 1 or (plan.persistent and chains % len(devices)):  # particles must share out evenly
-        return learn_compiled(state, data, weights, rates, plan)
+    plan, rates, devices = config.plan(data.shape[0]), config.rates, jax.devices()
+    if len(devices) == 1 or (plan.persistent and state.chains.shape[0] % len(devices)):  # particles must share out
+        return look(learn_compiled(state, data, weights, rates, plan), data, config, held_out)
     mesh = Mesh(np.array(devices), ("rows",))
     everywhere = place((state, data, weights, rates), mesh, PartitionSpec())
     if plan.persistent:
         shared = place(state.chains, mesh, PartitionSpec("rows"))
         everywhere = (replace(everywhere[0], chains=shared), *everywhere[1:])
     learned = _learn_shared(*everywhere, plan=plan, mesh=mesh)
-    return learned if jax.process_count() == 1 else jax.tree.map(jnp.asarray, gather(learned))
+    if jax.process_count() > 1:
+        learned = jax.tree.map(jnp.asarray, gather(learned))
+    return look(learned, data, config, held_out)
 
 
 @partial(jax.jit, static_argnames=("plan", "mesh"))
-def _learn_shared(state: State, data: jax.Array, weights: jax.Array, rates: Rates, plan: Plan, mesh: Mesh) -> State:
+def _learn_shared(state: State, data: jax.Array, weights: jax.Array, rates: Rates, plan: CD, mesh: Mesh) -> State:
     alike = PartitionSpec()
     chains = PartitionSpec("rows") if plan.persistent else alike
     specs = jax.tree_util.tree_map_with_path(lambda path, _: chains if path[0].name == "chains" else alike, state)
@@ -327,12 +287,6 @@ def parameters(state: State, *, best: bool = False) -> Any:
     return _flip(state.best if best else state.params).out_of_units(state.units)
 
 
-def finished(state: State, config: CD) -> bool:
-    """Whether all epochs are done, or the held-out score has not improved for `patience` of them."""
-    at, best = int(state.epoch), int(state.best_epoch)
-    return at >= config.epochs or (config.patience is not None and at - best >= config.patience)
-
-
 def fit(
     rbm: R,
     data: ArrayLike,
@@ -352,12 +306,30 @@ def fit(
     state = start(rbm, data, config, draws.make_key(0) if key is None else key, weights)
     state, monitors = look(state, data, config, held_out)
     history = [read(monitors)]
-    for _ in track(range(config.epochs), "contrastive divergence"):
-        state, monitors = epoch(state, data, config, held_out=held_out, weights=weights)
-        history.append(read(monitors))
-        if finished(state, config):
-            break
+    for after, numbers in epochs(state, data, config, held_out=held_out, weights=weights):
+        state = after
+        history.append(numbers)
     return parameters(state, best=config.patience is not None), history
+
+
+def epochs(
+    state: State,
+    data: jax.Array,
+    config: CD,
+    *,
+    held_out: jax.Array | None = None,
+    weights: jax.Array | None = None,
+    what: str = "contrastive divergence",
+) -> Iterator[tuple[State, dict[str, float]]]:
+    """The epochs that are left: after each of them its state, and the monitors as numbers.
+
+    None is left once the held-out score has not improved for `patience` of them.
+    """
+    for number in track(range(int(state.epoch), config.epochs), what):
+        if config.patience is not None and number - int(state.best_epoch) >= config.patience:
+            return
+        state, monitors = epoch(state, data, config, held_out=held_out, weights=weights)
+        yield state, read(monitors)
 
 
 def read(monitors: Monitors) -> dict[str, float]:

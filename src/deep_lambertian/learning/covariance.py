@@ -7,12 +7,14 @@ with factors $\sigma u\sqrt{\lambda - 1}$, whose covariance along u is λ exactl
 """
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
 from scipy import linalg
 
 from deep_lambertian.priors import Gaussian
+from deep_lambertian.support.settings import Count, Must, Positive, Share, check
 
 EXACT = 4000  # up to so many elements, eigenvectors are computed exactly
 
@@ -26,30 +28,14 @@ class CovarianceOptions:
     smallest eigenvalue of a direction, in units of that part, and `directions` the greatest number of them.
     """
 
-    reach: float | None = 0.5
-    shrinkage: float = 0.7
-    noise_share: float = 0.3
-    least: float = 2.0
-    directions: int = 400
+    reach: Positive | None = 0.5
+    shrinkage: Share = 0.7
+    noise_share: Share = 0.3
+    least: Annotated[float, Must("a number above 1", lambda x: x > 1)] = 2.0
+    directions: Count = 400
 
     def __post_init__(self) -> None:
-        if self.reach is not None and not self.reach > 0:
-            raise ValueError(f"reach: expected a positive share of the height, or none, got {self.reach!r}")
-        for name in ("shrinkage", "noise_share"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name}: expected between 0 and 1, got {getattr(self, name)!r}")
-        if not self.least > 1 or self.directions < 1:
-            raise ValueError(f"expected least > 1 and at least one direction, got {self.least} and {self.directions}")
-
-
-@dataclass(frozen=True)
-class Principal:
-    """The main directions of a covariance: `mean`, `variance` σ² (D,), unit `vectors` (D, K) and `values` λ (K,)."""
-
-    mean: np.ndarray
-    variance: np.ndarray
-    vectors: np.ndarray
-    values: np.ndarray
+        check(self)
 
 
 def local_covariance(data: np.ndarray, shape: tuple[int, int], options: CovarianceOptions) -> np.ndarray:
@@ -70,10 +56,10 @@ def local_covariance(data: np.ndarray, shape: tuple[int, int], options: Covarian
     return covariance
 
 
-def principal(
+def covariance_gaussian(
     data: np.ndarray, shape: tuple[int, int], options: CovarianceOptions, floor: float = 1e-4, seed: int = 0
-) -> Principal:
-    """The directions of `data` (N, D) whose variance exceeds `least` times what is left to each element alone.
+) -> Gaussian:
+    """The Gaussian of the directions of `data` (N, D) of more than `least` times the variance left to each element.
 
     Elements that hardly vary, such as those outside of every object's mask, are given the variance `floor`.
     """
@@ -87,7 +73,8 @@ def principal(
     covariance *= scale[None, :]
     values, vectors = _largest(covariance, min(options.directions, len(covariance)), seed)
     keep = values > options.least
-    return Principal(data.mean(axis=0), variance, vectors[:, keep], values[keep])
+    factors = np.sqrt(variance)[:, None] * vectors[:, keep] * np.sqrt(values[keep] - 1)
+    return Gaussian(*(jnp.asarray(x, jnp.float32) for x in (data.mean(axis=0), variance, factors)))
 
 
 def _largest(matrix: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -103,9 +90,3 @@ def _largest(matrix: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.
         vectors = block @ rotation
     signs = np.sign(vectors[np.argmax(np.abs(vectors), axis=0), np.arange(vectors.shape[1])])
     return values[::-1][:count], (vectors * signs)[:, ::-1][:, :count]
-
-
-def to_gaussian(found: Principal) -> Gaussian:
-    """The linear-Gaussian prior with these directions."""
-    factors = np.sqrt(found.variance)[:, None] * found.vectors * np.sqrt(found.values - 1)
-    return Gaussian(*(jnp.asarray(x, jnp.float32) for x in (found.mean, found.variance, factors)))

@@ -17,8 +17,9 @@ from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.inference.shadows import shadow_weights
-from deep_lambertian.learning.augmentation import Shape, dome
+from deep_lambertian.learning.augmentation import dome
 from deep_lambertian.learning.config import Config, seed_of
+from deep_lambertian.learning.task import Task
 from deep_lambertian.surface import Surface, on_sphere, render
 
 Numbers = jax.Array | np.ndarray
@@ -52,28 +53,20 @@ class Expected:
     monitors: dict[str, float]
 
 
-def start_chains(params: Params, config: Config, objects: int, shape: Shape, lights: np.ndarray | None) -> Chains:
+def start_chains(params: Params, task: Task) -> Chains:
     """All objects alike: the dome of normals, the albedo that the prior expects, light as conditional 3 then has it."""
-    pixels = shape[0] * shape[1]
-    chains: Chains = {
-        "albedo": np.tile(np.asarray(params.prior.centre)[:pixels], (objects, 1)),
-        "normals": np.tile(dome(shape), (objects, 1, 1)),
-    }
-    return chains if lights is None else chains | {"lights": lights}
+    objects, albedo = len(task.names), np.asarray(params.prior.centre)[: params.pixels]
+    chains: Chains = {"albedo": np.tile(albedo, (objects, 1)), "normals": np.tile(dome(task.shape), (objects, 1, 1))}
+    return chains if task.lights is None else chains | {"lights": task.lights}
 
 
-def e_step(
-    params: Params, data: Observation, there: np.ndarray, chains: Chains, config: Config, iteration: int, train: int
-) -> Expected:
-    """Step 3 for all S objects: sweep on from where their chains stand. Sums are over the first `train` of them.
-
-    `there` (S, P) tells which images there are.
-    """
+def e_step(params: Params, task: Task, chains: Chains, config: Config, iteration: int, train: int) -> Expected:
+    """Step 3 for all S objects: sweep on from where their chains stand. Sums are over the first `train` of them."""
     sampler = config.e_step
     keep = min(config.keep, sampler.iterations - sampler.burn_in)  # a slot for each sweep at most
     found = chain.run(
         params,
-        data,
+        task.data,
         replace(sampler, keep=keep),
         seed=seed_of(config.seed, "e-step", iteration),
         given=jax.tree.map(jnp.asarray, chains),
@@ -84,18 +77,13 @@ def e_step(
     mean = Surface(
         found.mean["albedo"][:, 0], np.asarray(jax.vmap(on_sphere)(jnp.asarray(found.mean["directions"][:, 0])))
     )
-    observed, present, samples = jax.tree.map(lambda x: x[:train], (data, jnp.asarray(there, jnp.float32), kept))
+    taught = jax.tree.map(lambda x: x[:train], (task.data, jnp.asarray(task.there, jnp.float32), kept))
     return Expected(
-        chains={
-            "albedo": state.surface.albedo,
-            "normals": state.surface.normals,
-            "lights": state.lights,
-            "step_size": state.step_size,
-        },
+        chains=vars(state.surface) | {"lights": state.lights, "step_size": state.step_size},
         mean=mean.pack(),
         lights=found.mean["lights"][:, 0],
         samples=np.asarray(Surface(kept["albedo"], kept["normals"]).pack()),
-        stats=jax.tree.map(np.asarray, sums(observed, present, samples, sampler)),
+        stats=jax.tree.map(np.asarray, sums(*taught, sampler)),
         monitors={
             "energy": float(found.trace["energy"][:, 0, -1].mean()),
             "residual": float(found.trace["residual"][:, 0, -1].mean()),

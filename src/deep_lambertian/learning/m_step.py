@@ -1,4 +1,4 @@
-r"""The M-step of Algorithm 1 (step 6): parameters that have a maximum-likelihood estimate in closed form.
+r"""The M-step of Algorithm 1 (steps 4 to 6), and the parameters that it starts from (step 2).
 
 The M-step moves the parameters along the gradient of the expected joint log-likelihood,
 
@@ -6,18 +6,60 @@ $$\Delta\theta = -\alpha \int p(a, N, L, h, g \mid V; \theta^{old})\,
   \frac{\partial}{\partial\theta} E(V, a, N, L, h, g; \theta) \qquad \text{(Eq. 9)}$$
 
 the integral being a mean over the samples of the E-step. For noise and lights it can be followed to its end at once;
-the prior's share of it is learned by `prior`.
+the prior learns from surfaces.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from deep_lambertian.energy import Params
-from deep_lambertian.learning.config import Config
+from deep_lambertian.learning.augmentation import augment, dome
+from deep_lambertian.learning.config import Config, seed_of
+from deep_lambertian.learning.covariance import covariance_gaussian
 from deep_lambertian.learning.e_step import Stats
-from deep_lambertian.priors import Prior
+from deep_lambertian.learning.pretraining import learn_net
+from deep_lambertian.priors import DBN, Gaussian, Prior, Product
+from deep_lambertian.priors.rbm import RBM
+from deep_lambertian.support import distributed, draws
+from deep_lambertian.surface import Shape
+
+
+def start_prior(config: Config, shape: Shape, albedo: DBN | None = None) -> Gaussian | DBN | Product:
+    """What is believed before the first E-step: about the common start, plainly.
+
+    A random start has its hidden units from the first, with weights ~ N(0, 0.01²) and σ² = 1 in units of the spread
+    that is expected of albedo and normals, and the `albedo` net that has been learned from faces, if any (steps 1 and 2
+    of Algorithm 1). With σ² = 1 as it stands, the first E-step forgets the start that all objects share.
+    """
+    pixels = shape[0] * shape[1]
+    centre = np.concatenate([np.full(pixels, config.albedo_start), dome(shape).ravel()])
+    spread = np.repeat([config.albedo_variance, config.normals_variance], [pixels, 3 * pixels])
+    if config.start == "covariance":
+        return Gaussian.diagonal(jnp.asarray(centre, jnp.float32), jnp.asarray(spread, jnp.float32))
+
+    def net(part: str, rows: slice, sizes: tuple[int, ...]) -> DBN:
+        key = draws.make_key(seed_of(config.seed, part))
+        found = DBN.random(key, len(centre[rows]), sizes)
+        deviation = jnp.sqrt(jnp.asarray(spread[rows], jnp.float32))  # σ² = 1 in units of what is expected to vary
+        base = replace(
+            found.base,
+            bias=jnp.asarray(centre[rows], jnp.float32),
+            weights=found.base.weights / deviation[:, None],
+            variance=deviation**2,
+        )
+        return replace(found, base=base, top_weight=config.top_weight)
+
+    if config.prior == "joint":
+        return net("joint", slice(None), config.joint_hidden)
+    if albedo is None:
+        albedo = net("albedo", slice(pixels), config.albedo_hidden)
+    return Product(
+        replace(albedo, top_weight=config.top_weight), net("normals", slice(pixels, None), config.normals_hidden)
+    )
 
 
 def start_params(prior: Prior, config: Config, pixels: int) -> Params:
@@ -52,3 +94,49 @@ def m_step(params: Params, stats: Stats, config: Config) -> Params:
         light_mean=jnp.asarray(mean, jnp.float32),
         light_precision=jnp.asarray((precision + precision.T) / 2, jnp.float32),
     )
+
+
+def prior_step(
+    params: Params, mean: np.ndarray, samples: np.ndarray, config: Config, shape: Shape, iteration: int, train: int
+) -> tuple[Params, dict[str, float]]:
+    """Steps 4 and 5: the prior that the first `train` objects teach, the others being held out, and its monitors."""
+    rows = mean if config.rows == "mean" else samples.reshape(-1, samples.shape[-1])
+    end, pixels = train * (len(rows) // len(mean)), shape[0] * shape[1]
+    seen, unseen = rows[:end], rows[end:]
+    seen = augment(seen, shape, config.copies, config.shift, config.mirror, seed_of(config.seed, "augment", iteration))
+    old, seed = params.prior, seed_of(config.seed, "prior", iteration)
+    if config.prior == "joint":
+        prior, monitors = _learn_part(old, seen, unseen, config, shape, seed)
+    else:
+        parts, monitors = {}, {}
+        for name, part in (("albedo", slice(pixels)), ("normals", slice(pixels, None))):
+            before = getattr(old, name, None)  # none before the first covariance
+            given = before, seen[:, part], unseen[:, part]
+            parts[name], found = _learn_part(*given, config, shape, seed_of(seed, name))
+            monitors |= {f"{name}.{what}": value for what, value in found.items()}
+        prior = Product(**parts)
+    return jax.tree.map(jnp.asarray, distributed.agree(replace(params, prior=prior))), monitors
+
+
+def _learn_part(
+    old: Prior | None, seen: np.ndarray, unseen: np.ndarray, config: Config, shape: Shape, seed: int
+) -> tuple[Gaussian | DBN, dict[str, float]]:
+    if config.start == "covariance":
+        gaussian = covariance_gaussian(seen, shape, config.covariance)
+        return gaussian, {"directions": float(gaussian.hidden_size)}
+    assert isinstance(old, DBN), old  # as `start_prior` and `as_net` make it
+    held_out = unseen if len(unseen) else None
+    layers, history = learn_net(seen, config.cd, seed, (old.base, *old.layers), held_out=held_out)
+    last = {int(epoch["layer"]): epoch for epoch in history}  # of every layer its last epoch
+    return as_net(layers, config), {
+        f"layer{layer}.{what}": value
+        for layer, found in last.items()
+        for what, value in found.items()
+        if what not in ("epoch", "layer")
+    }
+
+
+def as_net(layers: Sequence[RBM], config: Config) -> DBN:
+    """Layers, lowest first, as a deep belief net."""
+    base, *above = layers
+    return DBN(base, tuple(above), top_weight=config.top_weight)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ hidden units. The albedo prior learns so from unlabelled faces before anything e
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,15 +19,6 @@ from deep_lambertian.learning.contrastive_divergence import CD
 from deep_lambertian.priors import GRBM, BinaryRBM
 from deep_lambertian.priors.rbm import RBM
 from deep_lambertian.support import draws
-from deep_lambertian.support.progress import track
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Where the learning of a net stands: the layers that are done, and the state of the one under way."""
-
-    done: tuple[Any, ...]
-    state: cd.State
 
 
 def learn_net(
@@ -37,33 +28,31 @@ def learn_net(
     layers: Sequence[RBM | int],
     *,
     held_out: np.ndarray | None = None,
-    resume: Stage | None = None,
-    after_epoch: Callable[[Stage, dict[str, float]], None] | None = None,
+    resume: tuple[Sequence[RBM], Sequence[np.ndarray]] | None = None,
+    after_epoch: Callable[[Sequence[RBM], cd.State, dict[str, float]], None] | None = None,
     what: str = "",
 ) -> tuple[tuple[Any, ...], list[dict[str, float]]]:
     """Learn a net, lowest layer first, from rows (N, V): each of the `layers` is an RBM to go on from, or a new size.
 
-    `after_epoch` is told how far it is after each epoch; with that as `resume`, learning goes on, and ends with the
-    same bytes. `what` is shown beside the layer's number as it is learned.
+    `after_epoch` is given the layers that are done, the state of the one under way, and its monitors. With these layers
+    and the arrays of that state as `resume`, learning goes on, and ends with the same bytes. `what` is shown beside the
+    layer's number as it is learned.
     """
-    done, history = list(resume.done if resume else ()), []
-    seen, unseen = jnp.asarray(rows), None if held_out is None else jnp.asarray(held_out)
-    for layer in done:
-        seen, unseen = _up(layer, seen, unseen)
-    for depth in range(len(done), len(layers)):
-        if resume is not None and depth == len(resume.done):
-            state = resume.state
-        else:
-            state = start_layer(seen, config, seed, depth, layers[depth])
-        for _ in track(range(int(state.epoch), config.epochs), f"{what}layer {depth + 1}"):
-            if cd.finished(state, config):
-                break
-            state, monitors = cd.epoch(state, seen, config, held_out=unseen)
-            history.append({"layer": depth + 1.0, **cd.read(monitors)})
-            if after_epoch is not None:
-                after_epoch(Stage(tuple(done), state), history[-1])
-        done.append(cd.parameters(state, best=config.patience is not None and unseen is not None))
-        seen, unseen = _up(done[-1], seen, unseen)
+    done, arrays = (list(resume[0]), resume[1]) if resume else ([], None)
+    seen, unseen = jax.tree.map(jnp.asarray, (rows, held_out))  # of None, where nothing is held out, JAX makes None
+    history = []
+    for depth, layer in enumerate(layers):
+        if depth == len(done):
+            state = start_layer(seen, config, seed, depth, layer)
+            if arrays is not None:
+                state, arrays = jax.tree.unflatten(jax.tree.structure(state), map(jnp.asarray, arrays)), None
+            for after, monitors in cd.epochs(state, seen, config, held_out=unseen, what=f"{what}layer {depth + 1}"):
+                state = after
+                history.append({"layer": depth + 1.0, **monitors})
+                if after_epoch is not None:
+                    after_epoch(done, state, history[-1])
+            done.append(cd.parameters(state, best=config.patience is not None and unseen is not None))
+        seen, unseen = jax.tree.map(partial(go_up, done[depth]), (seen, unseen))
     return tuple(done), history
 
 
@@ -82,7 +71,3 @@ def start_layer(rows: Float[Array, "N V"], config: CD, seed: int, depth: int, la
 def go_up(layer: RBM, rows: Float[Array, "N V"]) -> Float[Array, "N H"]:
     """What the layer above learns from."""
     return jax.vmap(layer.mean_hidden)(rows)
-
-
-def _up(layer: RBM, seen: jax.Array, unseen: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
-    return go_up(layer, seen), None if unseen is None else go_up(layer, unseen)

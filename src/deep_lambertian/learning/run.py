@@ -6,6 +6,7 @@ training.json  config.toml  log.jsonl  checkpoints/step-000012.safetensors  pict
 import json
 import tomllib
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ class TrainingRun:
         dataset: Dataset,
         faces: np.ndarray | None = None,
         restart: bool = False,
+        on_step: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         description = {
             "data": fingerprint(dataset),
@@ -37,7 +39,7 @@ class TrainingRun:
             "settings": tomllib.loads(config.to_toml()),
         }
         self.folder = None if out is None else RunFolder(out, "training", description, restart=restart)
-        self.config = config
+        self.config, self.on_step = config, on_step
         self.history: list[dict[str, Any]] = []
         self.tensorboard: Any = None
 
@@ -61,13 +63,15 @@ class TrainingRun:
             self.folder.save_checkpoint(len(self.history), arrays, meta | {"history": self.history})
 
     def record(self, monitors: dict[str, Any]) -> None:
-        """Add a line to the log."""
+        """Add a line to the log, and tell whoever asked to be told."""
         self.history.append(monitors)
         if (path := self.path("log.jsonl")) is not None:
             with path.open("a") as file:
                 file.write(json.dumps(monitors) + "\n")
         if self.tensorboard is not None:
             _to_tensorboard(self.tensorboard, monitors, len(self.history))
+        if self.on_step is not None:
+            self.on_step(monitors)
 
     def open_tensorboard(self) -> None:
         """Write the monitors for TensorBoard as well."""

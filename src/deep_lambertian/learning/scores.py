@@ -15,16 +15,18 @@ DEAD, SATURATED = 0.01, 0.99  # mean activation below or above which a hidden un
 PROBES = 16  # elements of a binary vector that its pseudo-likelihood looks at
 
 
-def seen_scores(rbm: RBM, train: Float[Array, "N V"], chains: Float[Array, "C H"]) -> Monitors:
-    """Scores on samples of the training data, and of the model's own chains of hidden states.
+def all_scores(
+    rbm: RBM, train: Float[Array, "N V"], held_out: Float[Array, "M V"] | None, chains: Float[Array, "C H"]
+) -> Monitors:
+    """Scores on samples of the training data and held-out ones, and of the model's own chains of hidden states.
 
     `reconstruction` is in units of the spread; `sample_mean_error` the distance of the mean of the model's own samples
     from the data's, which shows what reconstructions do not; `dead` and `saturated` the shares of hidden units that are
-    nearly always off or on.
+    nearly always off or on. `free_energy_gap`, F(held-out) − F(train), grows when learning by heart sets in.
     """
     activation = jnp.mean(jax.vmap(rbm.mean_hidden)(train), axis=0)
     samples = jnp.mean(jax.vmap(rbm.mean_visible)(chains), axis=0)
-    return {
+    scores = {
         "reconstruction": reconstruction(rbm, train),
         "sample_mean_error": jnp.sqrt(jnp.mean((samples - jnp.mean(train, axis=0)) ** 2)),
         "dead": jnp.mean(activation < DEAD),
@@ -32,12 +34,10 @@ def seen_scores(rbm: RBM, train: Float[Array, "N V"], chains: Float[Array, "C H"
         "score": held_out_score(rbm, train),
         **rbm.figures(),
     }
-
-
-def unseen_scores(rbm: RBM, train: Float[Array, "N V"], held_out: Float[Array, "M V"]) -> Monitors:
-    """Scores on held-out samples; `free_energy_gap`, F(held-out) − F(train), grows when learning by heart sets in."""
+    if held_out is None:
+        return scores
     gap = jnp.mean(jax.vmap(rbm.free_energy)(held_out)) - jnp.mean(jax.vmap(rbm.free_energy)(train))
-    return {
+    return scores | {
         "held_out_reconstruction": reconstruction(rbm, held_out),
         "held_out_score": held_out_score(rbm, held_out),
         "free_energy_gap": gap,

@@ -26,10 +26,11 @@ class Task:
     train: int
 
     @property
-    def brightest(self) -> np.ndarray:
-        """Of every object the number of its brightest image (S,)."""
+    def brightest(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of every object its brightest image (S, V), and the weights of its pixels."""
         total = np.asarray(jnp.sum(self.data.images * self.data.weights, axis=2))
-        return np.argmax(np.where(self.there, total, -1), axis=1)
+        which = np.arange(len(total)), np.argmax(np.where(self.there, total, -1), axis=1)
+        return np.asarray(self.data.images)[which], np.asarray(self.data.weights)[which]
 
 
 def prepare(dataset: Dataset, config: Config) -> Task:

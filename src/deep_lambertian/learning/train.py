@@ -5,7 +5,7 @@ its last checkpoint and ends with the same bytes as one that was not.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,23 +17,25 @@ import numpy as np
 from deep_lambertian.data import Dataset
 from deep_lambertian.energy import Params
 from deep_lambertian.geometry import angles
-from deep_lambertian.learning import pretraining
-from deep_lambertian.learning.augmentation import from_rows
-from deep_lambertian.learning.checks import check_prior, training_sheet
+from deep_lambertian.learning.checks import Monitors, check_prior, light_errors, training_sheet
 from deep_lambertian.learning.config import Config, seed_of
-from deep_lambertian.learning.e_step import Chains, Expected, e_step, start_chains
-from deep_lambertian.learning.m_step import m_step, start_params
-from deep_lambertian.learning.prior import as_net, prior_step, start_prior
+from deep_lambertian.learning.contrastive_divergence import State
+from deep_lambertian.learning.e_step import Chains, e_step, start_chains
+from deep_lambertian.learning.m_step import as_net, m_step, prior_step, start_params, start_prior
+from deep_lambertian.learning.pretraining import learn_net
 from deep_lambertian.learning.run import TrainingRun
 from deep_lambertian.learning.task import Task, face_rows, prepare
 from deep_lambertian.model import DLN
 from deep_lambertian.models.file import describe, rebuild
 from deep_lambertian.priors import DBN
+from deep_lambertian.priors.rbm import RBM
 from deep_lambertian.support import distributed
+from deep_lambertian.support.pictures import save_png
 from deep_lambertian.support.progress import track
+from deep_lambertian.support.settings import flat, nested
+from deep_lambertian.surface import Surface
 
 STILL = 0.95  # EM has converged when normals move by more than this share of what they moved before
-Monitors = dict[str, Any]
 
 
 class TrainingError(ValueError):
@@ -74,28 +76,22 @@ def train(
     task = prepare(dataset, config)
     photos = face_rows(faces, config, task.shape)
     with distributed.peers():
-        run = TrainingRun(out, config, dataset, photos, restart)
+        run = TrainingRun(out, config, dataset, photos, restart, on_step)
         found = run.latest()
         if tensorboard:
             run.open_tensorboard()
-
-        def record(monitors: Monitors) -> None:
-            run.record(monitors)
-            if on_step is not None:
-                on_step(monitors)
-
         if found is not None and found[1]["phase"] == "em":
             point = _point(*found)
         else:
-            albedo = _pretrain(photos, config, run, found, record) if photos is not None else None
+            albedo = None if photos is None else _pretrain(photos, config, run, found)
             point = start_point(task, config, albedo)
-        left = range(point.iteration, config.iterations)
-        for _ in track(left, "EM"):
+        for _ in track(range(point.iteration, config.iterations), "EM"):
             if point.converged:
                 break
             point, monitors, samples = iterate(point, task, config)
-            record(monitors)
-            _save_picture(run, point, task, samples)
+            run.record(monitors)
+            if (path := run.path(f"pictures/em-{point.iteration:03}.png")) is not None:
+                save_png(path, training_sheet(task, point.mean, samples))
             run.save(*_arrays(point))
         model = finish(point, task, config, run)
         run.close()
@@ -105,38 +101,28 @@ def train(
 # ---- Step 1: the albedo prior, from faces
 
 
-def _pretrain(
-    rows: np.ndarray, config: Config, run: TrainingRun, found: Any, record: Callable[[Monitors], None]
-) -> DBN:
+def _pretrain(rows: np.ndarray, config: Config, run: TrainingRun, found: Any) -> DBN:
     """Learn the albedo net from unlabelled faces, with a checkpoint after every epoch."""
     order = np.random.default_rng(seed_of(config.seed, "faces")).permutation(len(rows))
     held_out = max(1, min(len(rows) // 10, 1000))
-    seen, unseen = rows[order[held_out:]], rows[order[:held_out]]
-    seed = seed_of(config.seed, "pretraining")
 
-    def after_epoch(stage: pretraining.Stage, monitors: dict[str, float]) -> None:
-        record({"phase": "pretrain", **monitors})
-        arrays = {f"cd.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(stage.state))}
-        layers = [describe(layer, f"layer{depth}", arrays) for depth, layer in enumerate(stage.done)]
+    def after_epoch(done: Sequence[RBM], state: State, monitors: dict[str, float]) -> None:
+        run.record({"phase": "pretrain", **monitors})
+        arrays = {f"cd.{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(state))}
+        layers = [describe(layer, f"layer{depth}", arrays) for depth, layer in enumerate(done)]
         run.save(arrays, {"phase": "pretrain", "layers": layers})
 
     resume = None
     if found is not None:
         arrays, meta = found
         done = [rebuild(layer, f"layer{depth}", arrays) for depth, layer in enumerate(meta["layers"])]
-        below = jnp.asarray(seen)
-        for layer in done:
-            below = pretraining.go_up(layer, below)
-        template = pretraining.start_layer(below, config.pretrain, seed, len(done), config.albedo_hidden[len(done)])
-        leaves, structure = jax.tree.flatten(template)
-        state = structure.unflatten([jnp.asarray(arrays[f"cd.{i}"]) for i in range(len(leaves))])
-        resume = pretraining.Stage(tuple(done), state)
-    layers, _ = pretraining.learn_net(
-        seen,
+        resume = done, [arrays[f"cd.{i}"] for i in range(len(arrays))]
+    layers, _ = learn_net(
+        rows[order[held_out:]],
         config.pretrain,
-        seed,
+        seed_of(config.seed, "pretraining"),
         config.albedo_hidden,
-        held_out=unseen,
+        held_out=rows[order[:held_out]],
         resume=resume,
         after_epoch=after_epoch,
         what="faces, ",
@@ -151,30 +137,30 @@ def start_point(task: Task, config: Config, albedo: DBN | None) -> Point:
     """Where EM starts; `albedo` is what has been learned from faces, if anything."""
     objects, pixels = len(task.names), task.data.images.shape[2]
     params = start_params(start_prior(config, task.shape, albedo), config, pixels)
-    chains = start_chains(params, config, objects, task.shape, task.lights)
-    return Point(0, params, chains, np.zeros((objects, 4 * pixels)), np.zeros((objects, 0, 4 * pixels)))
+    nothing = np.zeros((objects, 4 * pixels)), np.zeros((objects, 0, 4 * pixels))
+    return Point(0, params, start_chains(params, task), *nothing)
 
 
 def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, np.ndarray]:
     """One iteration of EM: what it found, its monitors, and samples of the new prior."""
-    began, number, pixels = time.perf_counter(), point.iteration + 1, task.data.images.shape[2]
+    began, number = time.perf_counter(), point.iteration + 1
     taught = _taught(task, config)
-    expected = e_step(point.params, task.data, task.there, point.chains, config, point.iteration, taught)
+    expected = e_step(point.params, task, point.chains, config, point.iteration, taught)
     for block in ("albedo", "normals", "lights"):
         check_finite(expected.chains[block], block, "E-step", number)
     sampled = time.perf_counter()
     params = m_step(point.params, expected.stats, config)
     params, learned = prior_step(params, expected.mean, expected.samples, config, task.shape, point.iteration, taught)
-    params = distributed.agree(params)
-    params = jax.tree.map(jnp.asarray, params)
     for block in ("noise_var", "light_mean", "light_precision", "prior"):
         check_finite(getattr(params, block), block, "M-step", number)
     fitted = time.perf_counter()
-    checked, samples = _check(
-        _unaware(params, expected, task, config, point), expected.mean, task, config, point.iteration
-    )
-    normals = expected.mean[:, pixels:].reshape(-1, 3, pixels)
-    before = point.mean[:, pixels:].reshape(-1, 3, pixels)
+    unaware = params  # of the held-out objects
+    if taught > task.train:
+        unaware, _ = prior_step(
+            params, expected.mean, expected.samples, config, task.shape, point.iteration, task.train
+        )
+    checked, samples = check_prior(unaware, expected.mean, task, config, point.iteration)
+    normals, before = (Surface.unpack(mean).normals for mean in (expected.mean, point.mean))
     change = float(angles(normals, before).mean()) if point.iteration else float("inf")
     monitors: Monitors = {
         "phase": "em",
@@ -203,14 +189,6 @@ def _taught(task: Task, config: Config) -> int:
     return len(task.names) if config.refit and config.start == "covariance" else task.train
 
 
-def _unaware(params: Params, expected: Expected, task: Task, config: Config, point: Point) -> Params:
-    """The parameters with a prior that has not seen the held-out objects."""
-    if _taught(task, config) == task.train:
-        return params
-    without, _ = prior_step(params, expected.mean, expected.samples, config, task.shape, point.iteration, task.train)
-    return jax.tree.map(jnp.asarray, distributed.agree(without))
-
-
 def check_finite(tree: Any, block: str, step: str, iteration: int) -> None:
     """Stop where a number is not finite: say which, and when."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
@@ -223,47 +201,11 @@ def check_finite(tree: Any, block: str, step: str, iteration: int) -> None:
             )
 
 
-def _check(params: Params, mean: np.ndarray, task: Task, config: Config, iteration: int) -> tuple[Monitors, np.ndarray]:
-    """The checks of the prior on the held-out objects, or on two that were trained on where none are held out."""
-    held_out = np.arange(task.train, len(task.names))
-    which = held_out if len(held_out) else np.arange(min(2, task.train))
-    photo = task.brightest[which]
-    figures, samples = check_prior(
-        params,
-        mean[: task.train],
-        mean[which],
-        np.asarray(task.data.images)[which, photo],
-        np.asarray(task.data.weights)[which, photo],
-        config,
-        iteration,
-    )
-    return {"checked_on": "held-out objects" if len(held_out) else "training objects", **figures}, samples
-
-
-def light_errors(lights: np.ndarray, task: Task) -> Monitors:
-    """Where the true lights are known, though not shown: how far the inferred ones are off, in degrees.
-
-    As they are, and after the one linear map, common to all objects, that brings them nearest to the truth.
-    """
-    if task.truth is None:
-        return {}
-    known = task.there & np.isfinite(task.truth).all(axis=-1)
-    if known.sum() < 9:
-        return {}
-    found, truth = lights[known].T, task.truth[known].T
-    common, *_ = np.linalg.lstsq(found.T, truth.T, rcond=None)
-    return {
-        "light_deg": float(angles(found, truth).mean()),
-        "light_mapped_deg": float(angles(common.T @ found, truth).mean()),
-    }
-
-
 def finish(point: Point, task: Task, config: Config, run: TrainingRun) -> DLN:
     """The trained model; with `refit`, what was held out has its say in the prior at the end."""
     params, objects = point.params, len(task.names)
     if config.refit and _taught(task, config) < objects:
         params, _ = prior_step(params, point.mean, point.samples, config, task.shape, point.iteration, objects)
-        params = jax.tree.map(jnp.asarray, distributed.agree(params))
         check_finite(params.prior, "prior", "last M-step", point.iteration)
     params = replace(params, norm_stiffness=jnp.float32(config.final_stiffness))
     last = next((line for line in reversed(run.history) if line.get("phase") == "em"), {})
@@ -286,38 +228,15 @@ def finish(point: Point, task: Task, config: Config, run: TrainingRun) -> DLN:
 def _arrays(point: Point) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """A point as what a checkpoint holds."""
     arrays: dict[str, np.ndarray] = {}
-    structure = describe(point.params.prior, "prior", arrays)
-    rest = {name: getattr(point.params, name) for name in PARAMETERS}
-    rest |= {f"chains.{name}": value for name, value in point.chains.items()}
-    rest |= {"mean": point.mean, "samples": point.samples}
-    arrays |= {name: np.asarray(value) for name, value in rest.items()}
-    return arrays, {
-        "phase": "em",
-        "iteration": point.iteration,
-        "change": point.change,
-        "converged": point.converged,
-        "prior": structure,
-    }
-
-
-PARAMETERS = ("noise_var", "light_mean", "light_precision", "norm_stiffness")
+    tree = vars(point) | {"params": dict(vars(point.params))}
+    meta = {"phase": "em", **{name: tree.pop(name) for name in ("iteration", "change", "converged")}}
+    meta["prior"] = describe(tree["params"].pop("prior"), "prior", arrays)
+    return arrays | {name: np.asarray(value) for name, value in flat(tree).items()}, meta
 
 
 def _point(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Point:
+    """The opposite."""
     prior = rebuild(meta["prior"], "prior", arrays)
-    params = Params(prior, *(jnp.asarray(arrays.pop(name)) for name in PARAMETERS))
-    chains = {name.removeprefix("chains."): value for name, value in arrays.items() if name.startswith("chains.")}
-    return Point(
-        meta["iteration"], params, chains, arrays["mean"], arrays["samples"], meta["change"], meta["converged"]
-    )
-
-
-def _save_picture(run: TrainingRun, point: Point, task: Task, samples: np.ndarray) -> None:
-    path = run.path(f"pictures/em-{point.iteration:03}.png")
-    if path is None:
-        return
-    from deep_lambertian.support.pictures import save_png
-
-    photos = np.asarray(task.data.images)[np.arange(len(task.names)), task.brightest].reshape(-1, *task.shape)
-    picture = training_sheet(task.names, photos, *from_rows(point.mean, task.shape), from_rows(samples, task.shape))
-    save_png(path, picture)
+    tree = nested(arrays)
+    params = Params(prior, **jax.tree.map(jnp.asarray, tree.pop("params")))
+    return Point(params=params, **tree, **{name: meta[name] for name in ("iteration", "change", "converged")})

@@ -1,12 +1,10 @@
 """What the model believes of albedo and normals before it has seen an image."""
 
-from deep_lambertian.priors.contract import Prior
+from deep_lambertian.priors.contract import Generated, Prior, generate
 from deep_lambertian.priors.dbn import DBN
 from deep_lambertian.priors.gaussian import Gaussian
-from deep_lambertian.priors.generate import Generated, generate
-from deep_lambertian.priors.grbm import GRBM
 from deep_lambertian.priors.product import Product
-from deep_lambertian.priors.rbm import BinaryRBM
+from deep_lambertian.priors.rbm import GRBM, BinaryRBM
 
 # Every prior under the name it has in model files.
 PRIORS: dict[str, type] = {"gaussian": Gaussian, "grbm": GRBM, "rbm": BinaryRBM, "dbn": DBN, "product": Product}

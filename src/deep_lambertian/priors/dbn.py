@@ -14,15 +14,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from deep_lambertian.priors.contract import Generative
-from deep_lambertian.priors.grbm import GRBM
-from deep_lambertian.priors.rbm import BinaryRBM
+from deep_lambertian.priors.contract import Prior
+from deep_lambertian.priors.rbm import GRBM, RBM, BinaryRBM
 from deep_lambertian.support import draws
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class DBN(Generative):
+class DBN(Prior):
     """A `base` GRBM below `layers` of binary RBMs, lowest first; without layers it is the GRBM.
 
     `top_steps` alternating steps are taken in the top RBM between going up and coming down. `top_weight` is the
@@ -114,12 +113,16 @@ class DBN(Generative):
             q = above
         return bound + self.layers[-1].free_energy(q)
 
+    @property
+    def _top(self) -> RBM:
+        return self.layers[-1] if self.layers else self.base
+
     def chain_start(self, key: Key[Array, ""]) -> Float[Array, " T"]:
-        return self.layers[-1].chain_start(key) if self.layers else self.base.chain_start(key)
+        return self._top.chain_start(key)
 
     def chain_step(self, key: Key[Array, ""], state: Float[Array, " T"]) -> Float[Array, " T"]:
         """Alternate in the top RBM; what lies below is drawn only when it is looked at."""
-        return self.layers[-1].chain_step(key, state) if self.layers else self.base.chain_step(key, state)
+        return self._top.chain_step(key, state)
 
     def chain_visible(self, key: Key[Array, ""], state: Float[Array, " T"]) -> Float[Array, " V"]:
         if not self.layers:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
-from deep_lambertian.priors.contract import Generative, check_array
+from deep_lambertian.priors.contract import Prior, check_array
 from deep_lambertian.support import draws
 
 ORTHOGONAL = 0.01  # cosines between factors that rounding, to half precision too, may leave
@@ -22,7 +22,7 @@ ORTHOGONAL = 0.01  # cosines between factors that rounding, to half precision to
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Gaussian(Generative):
+class Gaussian(Prior):
     """Parameters `mean` μ (V,), `variance` σ² (V,), `factors` F (V, K); K may be 0.
 
     Factors are orthogonal in units of the noise, so that the elements of z are independent given x, and conditional 1
@@ -87,16 +87,10 @@ class Gaussian(Generative):
         log_det_half = 0.5 * jnp.sum(jnp.log(self._precision()))
         return best + log_det_half - 0.5 * self.hidden_size * jnp.log(2 * jnp.pi)
 
-    def chain_start(self, key: Key[Array, ""]) -> Float[Array, " V"]:
-        return self.mean
-
     def chain_step(self, key: Key[Array, ""], state: Float[Array, " V"]) -> Float[Array, " V"]:
         """One step is an exact, independent draw: z from its own prior, then x."""
         mean, variance = self.top_down(draws.normal(key, (self.hidden_size,)))
         return mean + jnp.sqrt(variance) * draws.normal(key, mean.shape, stream=1)
-
-    def chain_visible(self, key: Key[Array, ""], state: Float[Array, " V"]) -> Float[Array, " V"]:
-        return state
 
     def validate(self, name: str = "gaussian") -> None:
         check_array(f"{name}.mean", self.mean, (self.size,))

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from deep_lambertian.experiments.yaleb import YalebFindings
-from deep_lambertian.priors import DBN, Product
-from deep_lambertian.priors.generate import generate
+from deep_lambertian.priors import DBN, Product, generate
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
 from deep_lambertian.support.pictures import grey, normal_colours, save_png, sheet
 

@@ -1,14 +1,55 @@
-"""Settings: dataclasses of values and of further settings, changed by dotted names (`cd.epochs`) and kept as TOML."""
+"""Settings: dataclasses of values and of further settings, changed by dotted names (`cd.epochs`) and kept as TOML.
+
+What a setting may be is said by its type, such as `Count` or a `Literal`, and seen to by `check`.
+"""
 
 import difflib
 import tomllib
-from collections.abc import Iterable
-from dataclasses import asdict, is_dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from functools import cache
+from math import inf
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 S = TypeVar("S")
 NONE = "none"  # TOML has no null
+
+
+@dataclass(frozen=True)
+class Must:
+    """What the values of an annotated type must be: in words, and as a test."""
+
+    be: str
+    test: Callable[[Any], bool]
+
+
+Count = Annotated[int, Must("a whole number of at least 1", lambda x: isinstance(x, int) and x >= 1)]
+Whole = Annotated[int, Must("a whole number of at least 0", lambda x: isinstance(x, int) and x >= 0)]
+Positive = Annotated[float, Must("a positive number", lambda x: x > 0)]
+NotNegative = Annotated[float, Must("a finite number, not negative", lambda x: 0 <= x < inf)]
+Share = Annotated[float, Must("between 0 and 1", lambda x: 0 < x < 1)]
+
+
+def check(settings: Any, where: str = "") -> None:
+    """Refuse values that their types do not allow; a dataclass of settings calls it when it is made."""
+    for name, kind in _kinds(type(settings)).items():
+        value, kinds = getattr(settings, name), _alternatives(kind)
+        for each in () if value is None and NoneType in kinds else kinds:
+            if get_origin(each) is Literal and value not in get_args(each):
+                raise ValueError(f"{where}{name}: expected one of {get_args(each)}, got {value!r}")
+            for must in getattr(each, "__metadata__", ()):
+                if not must.test(value):
+                    raise ValueError(f"{where}{name}: expected {must.be}, got {value!r}")
+
+
+def _alternatives(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+@cache
+def _kinds(settings: type) -> dict[str, Any]:
+    return get_type_hints(settings, include_extras=True)
 
 
 def to_toml(settings: Any) -> str:
@@ -41,7 +82,7 @@ def override(settings: S, changes: dict[str, Any], where: str = "") -> S:
 
 def _converted(kind: Any, value: Any, old: Any, name: str) -> Any:
     """A value as the type that is meant: tables as settings, lists as tuples, whole numbers as floats."""
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    kinds = _alternatives(kind)
     for each in kinds:
         origin, parts = get_origin(each), get_args(each)
         if is_dataclass(each) and isinstance(value, dict):

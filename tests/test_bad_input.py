@@ -105,7 +105,7 @@ def test_twenty_photos_of_different_sizes(capsys, tmp_path):
 def test_options_that_make_no_sense(capsys, tmp_path, portrait):
     common = ("infer", "yaleb24", portrait, "--out", tmp_path / "out")
     assert "expected LEFT,TOP,WIDTH,HEIGHT, got '1,2'" in fails(capsys, *common, "--box", "1,2")
-    assert "chains: expected at least 1, got 0" in fails(capsys, *common, "--chains", "0")
+    assert "chains: expected a whole number of at least 1, got 0" in fails(capsys, *common, "--chains", "0")
     assert "iterations: expected a whole number" in fails(capsys, *common, "--iterations", "0")
     assert "--all-faces: expected one photo" in fails(capsys, *common, "--all-faces", "--no-align")
     assert "--mask: expected with photos only" in fails(

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from deep_lambertian import DLN, Posterior
+from deep_lambertian import DLN, Layout, Posterior
 from deep_lambertian.cli import main
 from deep_lambertian.data import folder_objects, load_folder
 from deep_lambertian.data.folder import Entry
-from deep_lambertian.inference import chain
 from deep_lambertian.photos import batch
 from deep_lambertian.photos.batch import BatchOptions, BatchResult
+from deep_lambertian.support import compiled
 from deep_lambertian.support.pictures import encode_png16
 
 COUNTS = (4, 3, 4, 4, 4)  # three and four images go together: one compiled shape
@@ -123,13 +123,13 @@ def test_results_do_not_depend_on_the_batch(results, objects, small, tmp_path):
 
 def test_an_object_keeps_its_draws_with_its_number(results, objects, small):
     data = load_folder(objects, 8, srgb=False).object("thing3")
-    alone = small.infer_many([data.images[0]], numbers=[3], iterations=6)[0]
+    alone = small.infer_many([data.images[0]], layout=Layout([3]), iterations=6)[0]
     assert_alike(alone, Posterior.load(results / "thing3" / "posterior.npz"))
-    other = small.infer_many([data.images[0]], numbers=[2], iterations=6)[0]
+    other = small.infer_many([data.images[0]], layout=Layout([2]), iterations=6)[0]
     assert np.abs(other.albedo - alone.albedo).max() > 1e-3
     assert_alike(small.infer_many([data.images[0]], iterations=6)[0], small.infer(data.images[0], iterations=6))
     with pytest.raises(ValueError, match="numbers: expected one for each of 1 objects, got 2"):
-        small.infer_many([data.images[0]], numbers=[1, 2])
+        small.infer_many([data.images[0]], layout=Layout([1, 2]))
 
 
 def test_only_what_is_missing_is_done_to_the_same_bytes(copied, results, objects, small):
@@ -254,8 +254,8 @@ def test_batches_share_few_sizes_that_do_not_depend_on_what_is_missing(monkeypat
 
 def test_batches_of_one_size_compile_once(objects, small, tmp_path):
     infer_folder(small, objects, tmp_path / "out", batch=2)
-    before = chain._advance_all._cache_size()
+    before = len(compiled._programs)
     infer_folder(small, objects, tmp_path / "out", batch=2, restart=True)
     (tmp_path / "out" / "thing0" / "posterior.npz").unlink()
     infer_folder(small, objects, tmp_path / "out", batch=2)
-    assert chain._advance_all._cache_size() == before
+    assert len(compiled._programs) == before

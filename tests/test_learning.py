@@ -458,12 +458,7 @@ def test_known_lights_stay_as_they_are(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings",
-    [
-        {"prior": "separate"},
-        pytest.param({"rows": "samples"}, marks=pytest.mark.slow),
-        {"held_out": 0},
-    ],
+    "settings", [{"prior": "separate"}, pytest.param({"rows": "samples"}, marks=pytest.mark.slow), {"held_out": 0}]
 )
 def test_options_train_too(settings):
     model = dl.train(faces(), small().override(**settings, **{"cd.epochs": 2}))

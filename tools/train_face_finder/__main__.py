@@ -13,9 +13,7 @@ from deep_lambertian.support.progress import show_progress
 from tools.train_face_finder.training import to_arrays, train_detector
 
 parser = argparse.ArgumentParser(
-    prog="python -m tools.train_face_finder",
-    description=__doc__,
-    formatter_class=argparse.RawDescriptionHelpFormatter,
+    prog="python -m tools.train_face_finder", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
 )
 parser.add_argument("data", type=Path, metavar="DATA_DIR")
 parser.add_argument("out", type=Path, metavar="OUT", help="where the weights go, as an .npz")

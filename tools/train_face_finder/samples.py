@@ -166,10 +166,7 @@ def background_patch(rng: np.random.Generator, ground: np.ndarray, size: Sequenc
     centre = [rng.uniform(0, n) for n in ground.shape]
     y, x = np.mgrid[: size[0], : size[1]]
     x, y = (x - size[1] / 2) * step * rng.choice([-1, 1]), (y - size[0] / 2) * step
-    source = [
-        centre[0] + math.sin(turn) * x + math.cos(turn) * y,
-        centre[1] + math.cos(turn) * x - math.sin(turn) * y,
-    ]
+    source = [centre[0] + math.sin(turn) * x + math.cos(turn) * y, centre[1] + math.cos(turn) * x - math.sin(turn) * y]
     # A background is stored at its size and at smaller ones, so that nothing is passed over.
     return ndimage.map_coordinates(ground, source, order=1, mode="mirror", output=np.float32)
 

@@ -169,9 +169,7 @@ class View:
 
 
 def stack_objects(
-    objects: Sequence[tuple[str, Sequence[View]]],
-    skipped: Sequence[Skipped] = (),
-    info: dict[str, Any] | None = None,
+    objects: Sequence[tuple[str, Sequence[View]]], skipped: Sequence[Skipped] = (), info: dict[str, Any] | None = None
 ) -> Dataset:
     """A Dataset from the name and the views of each object, of which some may have more than others."""
     if not objects:

@@ -123,13 +123,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "shift": 2,
         "mirror": False,
         "norm_stiffness": 100.0,
-        "e_step": {
-            "step_size": 0.01,
-            "leapfrogs": 20,
-            "epochs": 10,
-            "target_acceptance": None,
-            "shadow": None,
-        },
+        "e_step": {"step_size": 0.01, "leapfrogs": 20, "epochs": 10, "target_acceptance": None, "shadow": None},
     },
     "quick": {
         "preset": "quick",

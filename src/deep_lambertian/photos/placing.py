@@ -72,11 +72,7 @@ class Placement:
 
 
 def prepare_photos(
-    pictures: Sequence[tuple[str, np.ndarray]],
-    model: DLN,
-    placement: Placement | None = None,
-    *,
-    alike: bool = False,
+    pictures: Sequence[tuple[str, np.ndarray]], model: DLN, placement: Placement | None = None, *, alike: bool = False
 ) -> tuple[list[Photo], str]:
     """Where the thing lies in each photo, and how bright each is; and a sentence that says how it was found.
 

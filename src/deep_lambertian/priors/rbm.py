@@ -87,10 +87,7 @@ class RBM(Prior):
         """Σ_n w_n (−∂E/∂θ) over a batch, shaped like the RBM. The weights' part is one matrix product."""
         weighted = weights[:, None] * hidden
         return replace(
-            self,
-            bias=weights @ visible,
-            hidden_bias=jnp.sum(weighted, axis=0),
-            weights=(weighted.T @ visible).T,
+            self, bias=weights @ visible, hidden_bias=jnp.sum(weighted, axis=0), weights=(weighted.T @ visible).T
         )
 
     def ascent(self: R, gradient: R) -> R:

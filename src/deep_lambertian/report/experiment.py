@@ -72,10 +72,7 @@ def demonstration_page(found: Demonstration, number: int = 0) -> Page:
         "(nearest neighbour {one_shot_error_nearest_neighbor:.1f} %).".format(count=len(found.posts), **found.figures),
     ]
     lights = people.lights[number, 1:4]
-    pictures = [
-        ("true albedo", grey(people.albedo[number])),
-        ("true normals", normal_colours(people.normals[number])),
-    ]
+    pictures = [("true albedo", grey(people.albedo[number])), ("true normals", normal_colours(people.normals[number]))]
     for i, (light, real) in enumerate(zip(lights, people.images[number, 1:4], strict=True)):
         pictures += [(f"relit, light {i + 1}", grey(post.relight(light))), (f"true, light {i + 1}", grey(real))]
     return Page(

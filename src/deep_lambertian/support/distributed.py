@@ -44,11 +44,7 @@ def initialise(coordinator: str | None = None, processes: int | None = None, pro
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(
-            coordinator,
-            processes,
-            process_id,
-            initialization_timeout=60,
-            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+            coordinator, processes, process_id, initialization_timeout=60, heartbeat_timeout_seconds=HEARTBEAT_SECONDS
         )
     except RuntimeError as error:
         raise PeerLostError(

@@ -13,8 +13,7 @@ def direction(azimuth: float, elevation: float) -> np.ndarray:
 
 def around(count: int, tilt: float = 45.0) -> list[np.ndarray]:
     """`count` unit vectors to lights that go once round the viewer, `tilt` degrees off."""
-    turns = 2 * np.pi * np.arange(count) / count
-    t = np.radians(tilt)
+    turns, t = 2 * np.pi * np.arange(count) / count, np.radians(tilt)
     return [np.array([np.sin(t) * np.sin(a), np.sin(t) * np.cos(a), np.cos(t)], np.float32) for a in turns]
 
 

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 Leaf: TypeAlias = Any  # of a tree: an array of JAX or NumPy, or whatever JAX puts in its place: tracers, shapes, axes
 Shape = tuple[int, int]
+Images = Float[Array, "P V"]
 
 
 @jax.tree_util.register_dataclass
@@ -43,9 +44,8 @@ class Surface:
         """From albedo (..., H, W) and normals (..., H, W, 3), as NumPy arrays of single precision."""
         albedo, normals = np.asarray(albedo, np.float32), np.asarray(normals, np.float32)
         if albedo.ndim < 2 or normals.shape != (*albedo.shape, 3):
-            raise ValueError(
-                f"surface: expected albedo (H, W) and normals (H, W, 3), got shapes {albedo.shape} and {normals.shape}"
-            )
+            got = f"shapes {albedo.shape} and {normals.shape}"
+            raise ValueError(f"surface: expected albedo (H, W) and normals (H, W, 3), got {got}")
         batch = albedo.shape[:-2]
         return cls(albedo.reshape(*batch, -1), np.moveaxis(normals, -1, -3).reshape(*batch, 3, -1))
 
@@ -79,12 +79,12 @@ def on_sphere(normals: Float[Array, "3 V"]) -> Float[Array, "3 V"]:
 # ---- Under lights
 
 
-def shading(normals: Float[Array, "3 V"], lights: Float[Array, "P 3"]) -> Float[Array, "P V"]:
+def shading(normals: Float[Array, "3 V"], lights: Float[Array, "P 3"]) -> Images:
     """s_ip = n_i·ℓ_p, negative where a surface turns away from the light."""
     return lights @ normals
 
 
-def render(surface: Surface, lights: Float[Array, "P 3"]) -> Float[Array, "P V"]:
+def render(surface: Surface, lights: Float[Array, "P 3"]) -> Images:
     """The mean of Eq. 5, noise-free images without the max of the physical model, which the paper drops."""
     return surface.albedo[None] * shading(surface.normals, lights)
 
@@ -101,11 +101,6 @@ def illuminate(scaled_normals: np.ndarray, light: ArrayLike, *, shadows: bool = 
     return np.maximum(image, 0) if shadows else image
 
 
-def data_energy(
-    images: Float[Array, "P V"],
-    predicted: Float[Array, "P V"],
-    weights: Float[Array, "P V"],
-    noise_var: Float[Array, " V"],
-) -> Float[Array, ""]:
+def data_energy(images: Images, predicted: Images, weights: Images, noise_var: Float[Array, " V"]) -> Float[Array, ""]:
     """½ Σ_pi w_ip (v_ip − a_i n_i·ℓ_p)² / σ_vi², the first line of Eq. 6."""
     return 0.5 * jnp.sum(weights * (images - predicted) ** 2 / noise_var[None])

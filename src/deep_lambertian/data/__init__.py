@@ -16,38 +16,14 @@ if TYPE_CHECKING:
     from deep_lambertian.synthetic.heads import make_faces
     from deep_lambertian.synthetic.solids import make_solids
 
-__all__ = [
-    "Alignment",
-    "Dataset",
-    "NoFaceError",
-    "SeveralFacesError",
-    "Skipped",
-    "find_face",
-    "folder_objects",
-    "load_aloi",
-    "load_faces",
-    "load_folder",
-    "load_photos",
-    "load_yaleb",
-    "make_faces",
-    "make_solids",
-    "protocol",
-    "split_aloi",
-]
+__all__ = ["Alignment", "Dataset", "NoFaceError", "SeveralFacesError", "Skipped", "find_face", "folder_objects"]
+__all__ += ["load_aloi", "load_faces", "load_folder", "load_photos", "load_yaleb", "make_faces", "make_solids"]
+__all__ += ["protocol", "split_aloi"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Alignment": "faces.alignment",
-        "Dataset": "data.dataset",
-        "NoFaceError": "faces.find",
-        "SeveralFacesError": "faces.find",
-        "Skipped": "data.dataset",
-        "find_face": "faces.find",
-        "folder_objects": "data.folder",
-        "load_photos": "data.folder",
-        "protocol": "data.yaleb",
-        "split_aloi": "data.aloi",
-        **loaders(),
-    },
-)
+HOMES = {
+    **{"Alignment": "faces.alignment", "Dataset": "data.dataset", "Skipped": "data.dataset"},
+    **{"NoFaceError": "faces.find", "SeveralFacesError": "faces.find", "find_face": "faces.find"},
+    **{"folder_objects": "data.folder", "load_photos": "data.folder"},
+    **{"protocol": "data.yaleb", "split_aloi": "data.aloi"},
+}
+__getattr__, __dir__ = lazy_names(__name__, HOMES | loaders())

@@ -52,7 +52,10 @@ def load_aloi(
     with open_source(path) as source:
         found, skipped = _listing(source.names)
         order = sorted(found) if objects is None else list(objects)
-        _check_found(source, found, order)
+        if not found:
+            raise ValueError(f"{path}: expected images of ALOI such as {EXAMPLE}, found {source.contents()}")
+        if missing := [number for number in order if number not in found]:
+            raise ValueError(f"{path}: did not find objects {some(missing)}; there are {some(sorted(found))}")
         given = {} if masks is None else _given_masks(masks, order)
         for number in track(order, "reading ALOI"):
             images = _photographs(source, found[number], skipped)
@@ -86,7 +89,11 @@ def _views(
     if given is None:
         mask = silhouette([shift_back(evidence(image), moved[camera]) for (_, camera), image in images.items()])
     else:
-        mask = _agreed(given, moved, images[places[0]].shape[:2])
+        size = images[places[0]].shape[:2]
+        sized = [
+            (average_areas(mask.astype(np.float32), size), moved.get(camera, (0.0, 0.0))) for camera, mask in given
+        ]
+        mask = np.mean([shift_back(*each) for each in sized], axis=0) > 0.5  # what most of them say
     if mask is None or not mask.any():
         raise ImageError("nothing stands out from the background")
     box = bounding_box(mask)
@@ -144,14 +151,6 @@ def _listing(names: Sequence[str]) -> tuple[dict[int, dict[Place, str]], list[Sk
     return found, skipped
 
 
-def _check_found(source: Source, found: Mapping[int, Mapping[Place, str]], order: Sequence[int]) -> None:
-    if not found:
-        raise ValueError(f"{source.path}: expected images of ALOI such as {EXAMPLE}, found {source.contents()}")
-    missing = [number for number in order if number not in found]
-    if missing:
-        raise ValueError(f"{source.path}: did not find objects {some(missing)}; there are {some(sorted(found))}")
-
-
 def _photographs(source: Source, files: Mapping[Place, str], skipped: list[Skipped]) -> dict[Place, np.ndarray]:
     """The usable photographs (H, W, 3) of an object; `skipped` is told what is wrong with the others."""
     images: dict[Place, np.ndarray] = {}
@@ -191,12 +190,3 @@ def _given_masks(path: str | Path, numbers: Sequence[int]) -> dict[int, list[tup
             what = "only empty ones" if each else "none"
             raise ValueError(f"{path}: expected a mask of object {number}, such as {number}_c1.png, found {what}")
     return found
-
-
-def _agreed(given: Sequence[tuple[int, np.ndarray]], moved: Offsets, shape: tuple[int, int]) -> np.ndarray:
-    """What most of the given masks say once they are brought to the images' size and place."""
-    laid = [
-        shift_back(average_areas(mask.astype(np.float32), shape), moved.get(camera, (0.0, 0.0)))
-        for camera, mask in given
-    ]
-    return np.mean(laid, axis=0) > 0.5

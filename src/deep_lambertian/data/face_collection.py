@@ -22,8 +22,8 @@ def load_faces(source: Any, size: int | tuple[int, int] = 24, *, normalise: bool
     """Faces from an `.npz` (its array `images`), a folder or an archive of images, or an array (n, H, W[, 3]).
 
     Arrays such as scikit-learn's `fetch_lfw_people().images` and `fetch_olivetti_faces().images` are taken as they are.
-    Every face becomes an object of one image. `normalise` brings each to the mean and spread of albedo; one without any
-    contrast is skipped.
+    Every face becomes an object of one image. `normalise` brings each to the mean and spread of albedo, cut off at
+    0; one without any contrast is skipped.
     """
     shape = image_shape(size)
     skipped: list[Skipped] = []
@@ -32,8 +32,7 @@ def load_faces(source: Any, size: int | tuple[int, int] = 24, *, normalise: bool
     elif str(source).endswith((".npz", ".npy")):
         path, names, images = str(source), *_from_array(_read_array(Path(source)), shape, Path(source).stem)
     else:
-        path = str(source)
-        names, images = _from_files(source, shape, srgb, skipped)
+        path, names, images = str(source), *_from_files(source, shape, srgb, skipped)
     if normalise:
         spread = images.std(axis=(1, 2))
         flat = spread < 1e-3
@@ -41,23 +40,12 @@ def load_faces(source: Any, size: int | tuple[int, int] = 24, *, normalise: bool
         if flat.all():
             raise ValueError(f"{path}: expected faces, got {len(names)} images without any contrast")
         names = [name for name, bad in zip(names, flat, strict=True) if not bad]
-        images = to_albedo_statistics(images[~flat])
-    return Dataset(
-        images[:, None],
-        np.ones((len(images), 1, *shape), bool),
-        tuple(names),
-        tuple((name,) for name in names),
-        skipped=tuple(skipped),
-        info={"kind": "faces", "path": path, "linearised": srgb, "normalised": normalise},
-    )
-
-
-def to_albedo_statistics(images: np.ndarray) -> np.ndarray:
-    """Each image (n, H, W) with the mean and the standard deviation of albedo, cut off at 0."""
-    mean = images.mean(axis=(1, 2), keepdims=True)
-    spread = images.std(axis=(1, 2), keepdims=True)
-    scaled = (images - mean) / np.maximum(spread, 1e-6) * ALBEDO_STD + ALBEDO_MEAN
-    return np.maximum(scaled, 0).astype(np.float32)
+        images, spread = images[~flat], spread[~flat, None, None]
+        scaled = (images - images.mean(axis=(1, 2), keepdims=True)) / spread * ALBEDO_STD + ALBEDO_MEAN
+        images = np.maximum(scaled, 0).astype(np.float32)
+    mask, image_names = np.ones((len(images), 1, *shape), bool), tuple((name,) for name in names)
+    info = {"kind": "faces", "path": path, "linearised": srgb, "normalised": normalise}
+    return Dataset(images[:, None], mask, tuple(names), image_names, skipped=tuple(skipped), info=info)
 
 
 def _read_array(path: Path) -> np.ndarray:
@@ -83,8 +71,7 @@ def _from_array(array: np.ndarray, shape: tuple[int, int], stem: str) -> tuple[l
     scale = 1.0 if kind == "f" else float(np.iinfo(str(array.dtype)).max)
     images = np.empty((len(array), *shape), np.float32)
     for i in track(range(len(array)), "resizing faces"):
-        face = np.asarray(array[i], np.float32) / scale
-        images[i] = average_areas(luminance(face), shape)
+        images[i] = average_areas(luminance(np.asarray(array[i], np.float32) / scale), shape)
     if not np.isfinite(images).all():
         raise ValueError("expected finite pixels, got some that are not")
     if images.max() > 2:  # floats that run to 255, as scikit-learn's LFW did before version 1.0

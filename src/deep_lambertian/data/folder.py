@@ -16,7 +16,7 @@ import numpy as np
 
 from deep_lambertian.data.dataset import Dataset, Skipped, View, stack_objects
 from deep_lambertian.data.images import decode, image_shape, is_image_name, read_image
-from deep_lambertian.data.sources import Source, open_source
+from deep_lambertian.data.sources import open_source
 from deep_lambertian.support.progress import track
 from deep_lambertian.support.resampling import average_areas
 
@@ -41,8 +41,10 @@ class ObjectFolder:
     def __init__(self, path: str | Path) -> None:
         self.source = open_source(path)
         folders = self.source.folders()
-        self._common = _common_lights(self.source, folders)
-        self.unreadable = self.source.unreadable
+        # A file of lights above the objects' folders, which serves them all.
+        above = [names for names in folders.values() if not any(map(is_image_name, names)) and len(folders) > 1]
+        files = (name for names in above for name in names)
+        self._common = next((name for name in files if _is_lights(PurePosixPath(name).name)), None)
         self.entries: dict[str, Entry] = {}
         for folder in sorted(folders):
             files = folders[folder]
@@ -119,10 +121,9 @@ def load_folder(
     shape = image_shape(size)
     found: list[tuple[str, list[View]]] = []
     with ObjectFolder(path) as source:
-        skipped = [Skipped(name, "folder cannot be read") for name in source.unreadable]
+        skipped = [Skipped(name, "folder cannot be read") for name in source.source.unreadable]
         for name in track(list(source.entries) if objects is None else objects, "reading objects"):
-            views = source.read(name, shape, srgb, skipped)
-            if views:
+            if views := source.read(name, shape, srgb, skipped):
                 found.append((name, views))
         if not found:
             raise source.nothing(skipped)
@@ -187,15 +188,8 @@ def _is_lights(file: str) -> bool:
     return file.lower() in LIGHT_FILES
 
 
-def _common_lights(source: Source, folders: dict[str, list[str]]) -> str | None:
-    """A file of lights above the objects' folders, which serves them all."""
-    above = [names for names in folders.values() if not any(map(is_image_name, names)) and len(folders) > 1]
-    return next((name for names in above for name in names if _is_lights(PurePosixPath(name).name)), None)
-
-
 def one_size(sizes: Sequence[tuple[str, tuple[int, ...]]], label: str) -> None:
-    different = [(name, shape) for name, shape in sizes if shape[:2] != sizes[0][1][:2]]
-    if different:
+    if different := [(name, shape) for name, shape in sizes if shape[:2] != sizes[0][1][:2]]:
         (first, (h, w, *_)), (other, (oh, ow, *_)) = sizes[0], different[0]
         raise ValueError(
             f"{label}: expected images of one size, got {first!r} of {w}×{h} and {other!r} of {ow}×{oh}; "
@@ -212,8 +206,7 @@ def read_lights(data: bytes, name: str, images: Sequence[str]) -> list[np.ndarra
             rows = [[cell.strip() for cell in row] for row in rows if row[-1].strip().lower() not in ("z", "lz")]
             if all(len(row) == 4 for row in rows):
                 named = {row[0]: np.array(row[1:], np.float32) for row in rows}
-                absent = [image for image in images if image not in named]
-                if absent:
+                if absent := [image for image in images if image not in named]:
                     raise ValueError(f"no light for {absent[0]!r}")
                 lights = [named[image] for image in images]
             else:

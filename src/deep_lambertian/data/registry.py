@@ -26,23 +26,19 @@ class Kind:
     split: str | None = None
 
 
+DATA, DRAWN = "deep_lambertian.data", "deep_lambertian.synthetic"
 KINDS: dict[str, Kind] = {
-    "yaleb": Kind("deep_lambertian.data.yaleb:load_yaleb", "cropped Yale B or Extended Yale B", 24),
-    "aloi": Kind(
-        "deep_lambertian.data.aloi:load_aloi",
-        "ALOI's illumination collection",
-        48,
-        split="deep_lambertian.data.aloi:split_aloi",
-    ),
+    "yaleb": Kind(f"{DATA}.yaleb:load_yaleb", "cropped Yale B or Extended Yale B", 24),
+    "aloi": Kind(f"{DATA}.aloi:load_aloi", "ALOI's illumination collection", 48, split=f"{DATA}.aloi:split_aloi"),
     "faces": Kind(
-        "deep_lambertian.data.face_collection:load_faces",
+        f"{DATA}.face_collection:load_faces",
         "a collection of faces without labels (.npz, folder, archive)",
         24,
         trains=False,
     ),
-    "folder": Kind("deep_lambertian.data.folder:load_folder", "your own, one folder of images for each object", 48),
-    "synthetic": Kind("deep_lambertian.synthetic.heads:make_faces", "built-in faces", 24, drawn=True),
-    "solids": Kind("deep_lambertian.synthetic.solids:make_solids", "built-in painted solids", 48, drawn=True),
+    "folder": Kind(f"{DATA}.folder:load_folder", "your own, one folder of images for each object", 48),
+    "synthetic": Kind(f"{DRAWN}.heads:make_faces", "built-in faces", 24, drawn=True),
+    "solids": Kind(f"{DRAWN}.solids:make_solids", "built-in painted solids", 48, drawn=True),
 }
 
 

@@ -19,8 +19,10 @@ from deep_lambertian.support.progress import track
 from deep_lambertian.support.resampling import average_areas
 
 NAME = re.compile(r"(yaleB\d\d)_P(\d\d)A([+-]\d+)E([+-]\d+)\.pgm")
+EXAMPLE = "yaleB11/yaleB11_P00A+035E-20.pgm"
 SUBSET_ANGLES = (12, 25, 52, 77, 180)  # degrees between light and camera axis; subset 3 includes A±035E+40, at 51.1°
 CROPPED = (192, 168)
+NO_IMAGES = {".bad": "marked as corrupt (.bad)", "Ambient": "ambient light only", ".info": "a list of files (.info)"}
 PROTOCOLS = {
     "paper": ([f"yaleB{i}" for i in range(11, 40) if i != 14], [f"yaleB{i:02}" for i in range(1, 11)]),
     "dev": ([f"yaleB{i}" for i in range(11, 30) if i != 14], [f"yaleB{i}" for i in range(30, 40)]),
@@ -61,7 +63,8 @@ def load_yaleb(
             file = PurePosixPath(name).name
             match = NAME.fullmatch(file)
             if match is None:
-                skipped.append(Skipped(name, _reason(file)))
+                reason = next((why for part, why in NO_IMAGES.items() if part in file), "not an image of the database")
+                skipped.append(Skipped(name, reason))
                 continue
             subject, pose, *angles = match[1], match[2], float(match[3]), float(match[4])
             subset = illumination_subset(*angles)
@@ -71,13 +74,10 @@ def load_yaleb(
                     view = View(file, average_areas(pixels, shape), light=light_direction(*angles), subset=subset)
                     found.setdefault(subject, []).append(view)
         if not found:
-            raise ValueError(
-                f"{path}: expected cropped Yale B images such as yaleB11/yaleB11_P00A+035E-20.pgm"
-                f"{'' if wanted is None else ' of ' + ', '.join(wanted)}, found {source.contents()}"
-            )
+            images = f"images such as {EXAMPLE}{'' if wanted is None else ' of ' + ', '.join(wanted)}"
+            raise ValueError(f"{path}: expected cropped Yale B {images}, found {source.contents()}")
     order = sorted(found) if wanted is None else wanted
-    missing = [subject for subject in order if subject not in found]
-    if missing:
+    if missing := [subject for subject in order if subject not in found]:
         raise ValueError(f"{path}: expected subjects {', '.join(order)}, did not find {', '.join(missing)}")
     info = {"kind": "yaleb", "path": str(path), "linearised": False, "subsets": sorted(subsets)}
     return stack_objects([(subject, found[subject]) for subject in order], skipped, info)
@@ -100,12 +100,6 @@ def protocol(data: Dataset, name: str) -> tuple[Dataset, Dataset]:
     if name not in PROTOCOLS:
         raise ValueError(f"unknown protocol {name!r}; expected one of {sorted(PROTOCOLS)}")
     train, test = PROTOCOLS[name]
-    missing = [subject for subject in train + test if subject not in data.names]
-    if missing:
+    if missing := [subject for subject in train + test if subject not in data.names]:
         raise ValueError(f"protocol {name!r} needs subjects that are not there: {', '.join(missing)}")
     return data.objects(train), data.objects(test)
-
-
-def _reason(file: str) -> str:
-    known = {".bad": "marked as corrupt (.bad)", "Ambient": "ambient light only", ".info": "a list of files (.info)"}
-    return next((reason for part, reason in known.items() if part in file), "not an image of the database")

@@ -73,6 +73,9 @@ class Batch:
     size: tuple[int, int]
 
 
+Infer = Callable[[list[Photos], tuple[int, int]], list[Posterior]]  # photos, in arrays of such a size
+
+
 @dataclass(frozen=True)
 class BatchOptions:
     """How a folder is worked through: at most `batch` objects at once by each process, files in sRGB or not.
@@ -124,10 +127,7 @@ def infer_folder(
         missing = distributed.collect([name for name in names if not _is_done(out / name)])[0]
         mine = plan(source.entries, missing, options.batch)
 
-        def infer(photos: list[Photos], size: tuple[int, int]) -> list[Posterior]:
-            layout = Layout([each.number for each in photos], size, jax.local_devices())
-            return _infer(model, photos, layout, sampler, seed)
-
+        infer = lambda photos, size: _infer(model, photos, size, sampler, seed)
         work = distributed.together(lambda: _work(model, source, out, mine, infer, options))
         failed = {name: reason for part in distributed.collect(work) for name, reason in part.items()}
         distributed.together(lambda: write_summary(out, names, failed) if distributed.is_first() else None)
@@ -169,7 +169,6 @@ def plan(entries: dict[str, Entry], missing: list[str], batch: int) -> list[Batc
     Each size is compiled anew, which takes seconds. So numbers of images are taken together up to powers of two, and
     the objects of such a group come in batches of one size, as even as the whole listing allows.
     """
-
     groups: dict[tuple[int, bool], list[str]] = {}
     for name, entry in entries.items():
         groups.setdefault((max(entry.images - 1, 0).bit_length(), entry.lights), []).append(name)
@@ -187,15 +186,10 @@ def plan(entries: dict[str, Entry], missing: list[str], batch: int) -> list[Batc
 
 
 def _work(
-    model: DLN,
-    source: ObjectFolder,
-    out: Path,
-    batches: list[Batch],
-    infer: Callable[[list[Photos], tuple[int, int]], list[Posterior]],
-    options: BatchOptions,
+    model: DLN, source: ObjectFolder, out: Path, batches: list[Batch], infer: Infer, options: BatchOptions
 ) -> dict[str, str]:
     """Read, infer, write and forget one batch after the other; the reasons of the objects that failed."""
-    folders = (Path(folder).relative_to(source.source.path).as_posix() for folder in source.unreadable)
+    folders = (Path(folder).relative_to(source.source.path).as_posix() for folder in source.source.unreadable)
     failed = dict.fromkeys(folders, "folder cannot be read")
     numbers = {name: number for number, name in enumerate(source.entries)}
 
@@ -231,24 +225,18 @@ def _read(source: ObjectFolder, name: str, number: int, shape: tuple[int, int], 
     if not found:
         raise ValueError(f"{name}: no image can be used ({'; '.join(lost[:3]) or 'there is none'})")
     images = np.stack([view.image for view in found])
-    known = [view.light for view in found if view.light is not None]
-    lights = np.stack(known) if known else None
+    lights = None if found[0].light is None else np.stack([view.light for view in found if view.light is not None])
     mask = np.ones(shape, bool) if found[0].mask is None else found[0].mask
     check_request(shape, images, lights, mask, name=name)  # one that is not fit is found out before it joins others
     return Photos(name, number, images, [view.name for view in found], mask, lights, lost)
 
 
-def _infer(model: DLN, photos: list[Photos], layout: Layout, sampler: Sampler, seed: int) -> list[Posterior]:
-    lights = [each.lights for each in photos if each.lights is not None]  # all of a batch have them, or none
+def _infer(model: DLN, photos: list[Photos], size: tuple[int, int], sampler: Sampler, seed: int) -> list[Posterior]:
+    layout = Layout([each.number for each in photos], size, jax.local_devices())
+    images, masks = [each.images for each in photos], [each.mask for each in photos]
+    lights = [each.lights for each in photos if each.lights is not None] or None  # all of a batch have them, or none
     try:
-        return model.infer_many(
-            [each.images for each in photos],
-            lights or None,
-            [each.mask for each in photos],
-            seed=seed,
-            sampler=sampler,
-            layout=layout,
-        )
+        return model.infer_many(images, lights, masks, seed=seed, sampler=sampler, layout=layout)
     except jax.errors.JaxRuntimeError as error:  # not to be taken for a peer's death: no other process is involved
         raise OSError(f"inference of {len(photos)} objects has failed; try a smaller batch ({error})") from error
 
@@ -259,15 +247,13 @@ def _save(folder: Path, photos: Photos, posterior: Posterior) -> None:
     save_png16(folder / "albedo.png", posterior.albedo)
     save_png16(folder / "normals.png", (posterior.normals + 1) / 2)
     rows = zip(photos.image_names, posterior.lights.tolist(), posterior.lights_std.tolist(), strict=True)
+    spread, acceptance = posterior.normals_std[photos.mask], posterior.diagnostics.acceptance[photos.mask]
+    figures = float(spread.mean()), posterior.diagnostics.residual, float(acceptance.mean())
     lights = {
         "axes": "x right, y up, z to the viewer; from the surface to the light",
         "known": photos.lights is not None,
-        "lights": [{"image": image, "light": light, "std": spread} for image, light, spread in rows],
-        "figures": {
-            "normals_std": float(posterior.normals_std[photos.mask].mean()),
-            "residual": posterior.diagnostics.residual,
-            "acceptance": float(posterior.diagnostics.acceptance[photos.mask].mean()),
-        },
+        "lights": [{"image": image, "light": light, "std": std} for image, light, std in rows],
+        "figures": dict(zip(COLUMNS[5:8], figures, strict=True)),
         "skipped": photos.skipped,
     }
     write_json(folder / "lights.json", lights)
@@ -276,7 +262,7 @@ def _save(folder: Path, photos: Photos, posterior: Posterior) -> None:
 
 def write_summary(out: Path, names: list[str], failed: dict[str, str]) -> None:
     """One row for every object: those of earlier runs, those of this one, and those that failed."""
-    rows: list[list[Any]] = [list(COLUMNS)]
+    rows: list[list[Any]] = [[*COLUMNS]]
     for name in sorted({*names, *failed}):
         if name in failed:
             rows.append([name, *[""] * 7, "no", failed[name]])

@@ -8,7 +8,7 @@ import numpy as np
 
 from deep_lambertian.data.images import luminance
 from deep_lambertian.faces.alignment import Alignment
-from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, find_face, find_faces
+from deep_lambertian.faces.find import NoFaceError, find_face, find_faces
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.reach import Reach, reach_of
 from deep_lambertian.surface import Surface, illuminate
@@ -99,11 +99,8 @@ def prepare_photos(
         brightness.append(seen)
     if alike:
         brightness = [float(np.median(brightness))] * len(brightness)
-    photos = [
-        Photo(name, colour, where, wanted / seen)
-        for (name, colour), where, seen in zip(pictures, frames, brightness, strict=True)
-    ]
-    return photos, how
+    each = zip(pictures, frames, brightness, strict=True)
+    return [Photo(name, colour, where, wanted / seen) for (name, colour), where, seen in each], how
 
 
 def place(
@@ -123,26 +120,20 @@ def place(
             f"expected a model of at least {LEAST}×{LEAST} pixels to look for a face with, got one of "
             f"{shape[0]}×{shape[1]}; give photos that are already cropped, with --no-align"
         )
-    found: list[Alignment | None] = []
-    problems: list[ValueError] = []
+    found: list[Alignment | NoFaceError] = []
     for picture in pictures:
         try:
             found.append(find_face(picture, reference, box))
-        except SeveralFacesError:
-            raise
         except NoFaceError as error:
-            problems.append(error)
-            found.append(None)
-    there = [frame for frame in found if frame is not None]
+            found.append(error)
+    there = [frame for frame in found if isinstance(frame, Alignment)]
     if not there:
-        raise problems[0]
+        raise next(error for error in found if isinstance(error, NoFaceError))
     best = max(there, key=lambda frame: frame.score)
-    moved = max(float(np.abs(frame.corners - best.corners).max()) for frame in there) / best.height
-    still = moved < STILL
-    frames = [best if frame is None or still else frame for frame in found]
+    still = max(float(np.abs(frame.corners - best.corners).max()) for frame in there) / best.height < STILL
+    frames = [best if isinstance(frame, NoFaceError) or still else frame for frame in found]
     how = f"A face was found, {best.height:.0f} pixels high from brow to chin."
     if len(found) > 1:
-        how = f"A face was found in {len(there)} of {len(found)} photos, {best.height:.0f} pixels high; " + (
-            "it did not move between them." if still else "each photo was aligned by itself."
-        )
+        moved = "it did not move between them" if still else "each photo was aligned by itself"
+        how = f"A face was found in {len(there)} of {len(found)} photos, {best.height:.0f} pixels high; {moved}."
     return frames, how

@@ -35,7 +35,9 @@ class Reach:
 
     def spread(self, gain: np.ndarray) -> np.ndarray:
         """A factor (h, w) of the frame as one of these pixels, which fades to 1 around it."""
-        here = _look(gain, self.u, self.v)
+        height, width = gain.shape
+        source = [(self.v + 1) * height / 2 - 0.5, (self.u + 1) * width / 2 - 0.5]
+        here = ndimage.map_coordinates(gain, source, order=1, mode="nearest")
         return (1 + self.share * (here - 1)).astype(np.float32)
 
 
@@ -53,9 +55,7 @@ def reach_of(colour: np.ndarray, alignment: Alignment) -> Reach:
     # What is shared out is smooth: a large photo is looked at in coarse pixels, each the mean of its own.
     ratio = min(1, ROWS / alignment.height)
     coarse = max(1, round(ratio * part.shape[0])), max(1, round(ratio * part.shape[1]))
-    share = _share(
-        average_areas(part, coarse), average_areas(u, coarse), average_areas(v, coarse), ratio * alignment.matrix[:, :2]
-    )
+    share = _share(*(average_areas(each, coarse) for each in (part, u, v)), steps=ratio * alignment.matrix[:, :2])
     return Reach(where, np.clip(u, -1, 1), np.clip(v, -1, 1), average_areas(share, part.shape[:2]))
 
 
@@ -88,21 +88,12 @@ def _likeness(colour: np.ndarray, u: np.ndarray, v: np.ndarray, distance: np.nda
     across, down = (inwards * (a * u + b * v) for a, b in steps)
     rows, columns = np.mgrid[: distance.shape[0], : distance.shape[1]]
     source = [rows + down, columns + across]
-    there = np.stack(
-        [ndimage.map_coordinates(logs[..., c], source, order=1, mode="nearest") for c in range(3)], axis=-1
-    )
-    change = logs - there
+    there = [ndimage.map_coordinates(logs[..., c], source, order=1, mode="nearest") for c in range(3)]
+    change = logs - np.stack(there, axis=-1)
     brightness = change.mean(axis=-1)
     hue = np.linalg.norm(change - brightness[..., None], axis=-1)
     apart = (brightness / BRIGHTNESS) ** 2 + (hue / HUE) ** 2
     return ndimage.gaussian_filter(1 / (1 + apart**2), 2 * width, mode="nearest")
-
-
-def _look(values: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    """A picture (h, w) of the frame at places of it."""
-    height, width = values.shape
-    source = [(v + 1) * height / 2 - 0.5, (u + 1) * width / 2 - 0.5]
-    return ndimage.map_coordinates(values, source, order=1, mode="nearest")
 
 
 def _smooth_step(t: np.ndarray) -> np.ndarray:

@@ -77,9 +77,7 @@ def _newton(target: NormalsQuadratic, normals: jax.Array) -> jax.Array:
     """
     x, y, z = normals
     a = target.quadratic
-    product = jnp.stack(
-        [a[0] * x + a[1] * y + a[2] * z, a[1] * x + a[3] * y + a[4] * z, a[2] * x + a[4] * y + a[5] * z]
-    )
+    product = jnp.stack([a[i] * x + a[j] * y + a[k] * z for i, j, k in ((0, 1, 2), (1, 3, 4), (2, 4, 5))])
     excess = x * x + y * y + z * z - 1
     gradient = product - target.linear + 2 * STIFFNESS * excess[None] * normals
     along = 4 * STIFFNESS * jnp.stack([x * x, x * y, x * z, y * y, y * z, z * z])

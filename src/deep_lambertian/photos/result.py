@@ -114,18 +114,13 @@ class Result:
             raise ValueError(f"{path}: expected the result of dln infer, a folder with result.npz, found nothing there")
         header, arrays = load_arrays(file, FORMAT)
         try:
-            photos = tuple(
-                Photo(
-                    each["name"],
-                    arrays[f"photo/{i}"].astype(np.float32) / 65535,
-                    Alignment(arrays[f"matrix/{i}"], each["score"]),
-                    each["exposure"],
-                )
-                for i, each in enumerate(header["photos"])
-            )
+            photos = []
+            for i, each in enumerate(header["photos"]):
+                colour, frame = arrays[f"photo/{i}"], Alignment(arrays[f"matrix/{i}"], each["score"])
+                photos.append(Photo(each["name"], colour.astype(np.float32) / 65535, frame, each["exposure"]))
             posterior = Posterior.restore(header["posterior"], part(arrays, "posterior/"))
             scaled, colour = (arrays[name].astype(np.float32) for name in ("scaled_normals", "colour"))
-            return cls(posterior, photos, scaled, colour, header["srgb"], tuple(header["notes"]))
+            return cls(posterior, tuple(photos), scaled, colour, header["srgb"], tuple(header["notes"]))
         except (ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{file}: expected a result that dln infer wrote, got something else ({error})") from error
 
@@ -179,9 +174,7 @@ def refine_photos(
     weights = None if mask is None else np.stack([p.alignment.crop(mask.astype(np.float32), size) for p in photos])
     albedo, normals = refine(post, fine.astype(np.float32), weights)
     notes = (
-        "The numbers of the photos were taken to be sRGB, and made linear."
-        if srgb
-        else "The numbers of the photos were taken to be linear light.",
+        f"The numbers of the photos were taken to be {'sRGB, and made linear' if srgb else 'linear light'}.",
         how,
         "Brightness was matched to the model's: " + ", ".join(f"{p.name} × {p.exposure:.2f}" for p in photos) + ".",
     )

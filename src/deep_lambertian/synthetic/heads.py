@@ -15,17 +15,8 @@ from typing import Unpack
 import numpy as np
 
 from deep_lambertian.data.dataset import Dataset
-from deep_lambertian.synthetic.scenes import (
-    FOOTPRINT,
-    Options,
-    Params,
-    Scenes,
-    Surface,
-    as_dataset,
-    check_drawable,
-    draw_scenes,
-    pixel_centres,
-)
+from deep_lambertian.synthetic import scenes
+from deep_lambertian.synthetic.scenes import FOOTPRINT, Options, Params, Scenes, Surface
 
 Number = float | np.ndarray
 Relief = tuple[np.ndarray, np.ndarray, np.ndarray]  # a height (n, V) and its slopes along the face's x and y
@@ -189,10 +180,8 @@ def head_inside(c: Canvas, p: Params) -> Relief:
     """1 in the middle of the head's outline, 0 on it and negative outside; and its slopes."""
     jaw, brow = logistic((c.y + 0.4) * -6), logistic((c.y - 0.55) * 6)
     jaw_w, brow_w = p["jaw_w"] - p["cheek_w"], p["brow_w"] - p["cheek_w"]
-    width, width_y = (
-        p["cheek_w"] + jaw * jaw_w + brow * brow_w,
-        6 * (brow * (1 - brow) * brow_w - jaw * (1 - jaw) * jaw_w),
-    )
+    width = p["cheek_w"] + jaw * jaw_w + brow * brow_w
+    width_y = 6 * (brow * (1 - brow) * brow_w - jaw * (1 - jaw) * jaw_w)
     across, up, down = c.x / width, np.maximum(c.y, 0) / p["crown_y"], np.minimum(c.y, 0) / p["chin_y"]
     inside = 1 - (across * across + up * up + (down * down) ** 3)
     slope_y = across * across * width_y / width - up / p["crown_y"] - 3 * down * (down * down) ** 2 / p["chin_y"]
@@ -207,8 +196,7 @@ def head_albedo(c: Canvas, p: Params) -> np.ndarray:
 
     tone = np.zeros_like(x)
     for i in range(4):
-        kx, ky = p[f"blotch_x{i}"], p[f"blotch_y{i}"]
-        tone += p[f"blotch_a{i}"] * np.sin(kx * x + ky * y + p[f"blotch_phase{i}"])
+        tone += p[f"blotch_a{i}"] * np.sin(p[f"blotch_x{i}"] * x + p[f"blotch_y{i}"] * y + p[f"blotch_phase{i}"])
     for side in (-1.0, 1.0):
         tone -= p["blush"] * c.blob((0.6, 0.0), (0.22, 0.18), side=side)
         tone -= 0.25 * c.blob((0.85, ey + 0.12), (0.2, 0.14), side=side)
@@ -231,8 +219,7 @@ def head_albedo(c: Canvas, p: Params) -> np.ndarray:
     paint(np.minimum(1.6 * np.maximum(p["moustache"], 0), 0.85) * c.blob((0, lip_top), (0.26, 0.05), bend=-0.8), hair)
 
     # Lips: the upper one with its bow, the lower one fuller; the line between them is dark.
-    u = x / mw
-    line = my + smile * x * x
+    u, line = x / mw, my + smile * x * x
     taper = np.maximum(1 - u * u, 0)
     bow = 1 - 0.25 * c.blob((0, my + p["upper_lip"]), (0.05, 0.3)) + 0.1 * u * u
     lips = c.band(y, line - p["lower_lip"] * taper**0.7, line + p["upper_lip"] * taper * bow, 0.012)
@@ -250,8 +237,7 @@ def head_albedo(c: Canvas, p: Params) -> np.ndarray:
 
     # What is not face: backdrop and neck beyond the outline, hair at the sides and over the forehead.
     paint(logistic(head_inside(c, p)[0] / c.widen(0.03) * -1.5), p["backdrop"])
-    side_hair = p["side_hair"] - 0.14 * y * y
-    paint(logistic((np.abs(x) - side_hair) / c.widen(0.02)) * logistic((y + 0.2) * 8), hair)
+    paint(logistic((np.abs(x) - (p["side_hair"] - 0.14 * y * y)) / c.widen(0.02)) * logistic((y + 0.2) * 8), hair)
     fringe = p["fringe"] + p["fringe_bend"] * (x - p["parting"]) ** 2
     paint(logistic((y - fringe) / c.widen(0.03)), hair)
     return np.clip(albedo, 0.02, 1)
@@ -288,21 +274,17 @@ def paint_brow(c: Canvas, p: Params, side: float, paint: Callable) -> None:
 
 def face_canvas(p: Params, size: int) -> tuple[Canvas, tuple]:
     """The pixels on the face, after shift, roll, zoom and a slight asymmetry, and the Jacobian of that map."""
-    x, y = pixel_centres(size)
+    x, y = scenes.pixel_centres(size)
     x, y = x - p["shift_x"], y - p["shift_y"]
     c, s = np.cos(p["roll"]) / p["zoom"], np.sin(p["roll"]) / p["zoom"]
     x, y = c * x + s * y, c * y - s * x
     one, two = 2.1 * x + 1.3 * y + 0.4, 1.2 * x - 2.3 * y + 1.9
     bent, slopes = [], []
-    for t, own, a, b in ((x, (c, s), p["warp_x"], p["warp_x2"]), (y, (-s, c), p["warp_y2"], p["warp_y"])):
+    for t, (tx, ty), a, b in ((x, (c, s), p["warp_x"], p["warp_x2"]), (y, (-s, c), p["warp_y2"], p["warp_y"])):
         bent.append(t + a * np.sin(one) + b * np.sin(two))
         a, b = a * np.cos(one), b * np.cos(two)  # by which the waves' arguments count, whose slopes are constant
-        slopes.append(
-            (
-                own[0] + a * (2.1 * c - 1.3 * s) + b * (1.2 * c + 2.3 * s),
-                own[1] + a * (2.1 * s + 1.3 * c) + b * (1.2 * s - 2.3 * c),
-            )
-        )
+        along_x = tx + a * (2.1 * c - 1.3 * s) + b * (1.2 * c + 2.3 * s)
+        slopes.append((along_x, ty + a * (2.1 * s + 1.3 * c) + b * (1.2 * s - 2.3 * c)))
     return Canvas(bent[0], bent[1], np.float32(FOOTPRINT * 2 / size)), tuple(slopes)
 
 
@@ -330,12 +312,12 @@ def draw_faces(count: int, images: int = 1, size: int = 24, seed: int = 0, **opt
 
     The seed and a person's place in the batch decide who it is, whatever the count, the size and the number of images.
     """
-    check_drawable(count, images, size, options)
-    return draw_scenes(face_surface, draw_people(count, seed), images, size, seed, **options)
+    scenes.check_drawable(count, images, size, options)
+    return scenes.draw_scenes(face_surface, draw_people(count, seed), images, size, seed, **options)
 
 
 def make_faces(
     count: int = 100, images: int = 10, size: int = 24, seed: int = 0, **options: Unpack[Options]
 ) -> Dataset:
     """Synthetic faces as a data set. The truth is in `info["albedo"]` and `info["normals"]`."""
-    return as_dataset(draw_faces(count, images, size, seed, **options), "face", seed)
+    return scenes.as_dataset(draw_faces(count, images, size, seed, **options), "face", seed)

@@ -41,8 +41,7 @@ def draw_portrait(
     whole = person | {"zoom": person["zoom"] * np.float32(ZOOM), "crown_y": np.full((1, 1), 1.7, np.float32)}
     lights = np.array([light], np.float32)
     scene = draw_scenes(face_surface, whole, 1, side, seed, lights=lights, cast_shadows=True)
-    canvas, _ = face_canvas(whole, side)
-    inside = head_inside(canvas, whole)[0].reshape(side, side)
+    inside = head_inside(face_canvas(whole, side)[0], whole)[0].reshape(side, side)
     head = logistic(np.clip(inside / 0.03, -30, 30))
     # Whatever is darker than skin, brows, beard and hair, is less red.
     skin = np.clip((scene.albedo[0] / float(person["skin"][0, 0]) - 0.3) / 0.4, 0, 1)[..., None]

@@ -1,8 +1,6 @@
 """Surfaces of which everything is known, photographed under many lights: what the built-in generators share."""
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypedDict, Unpack
 
@@ -67,15 +65,15 @@ def shade(
     With `cast_shadows`, what the surface itself hides from the light is dark too: give its `height`.
     """
     albedo, normals, lights = (np.asarray(v, np.float32) for v in (albedo, normals, lights))
-    toward = [lights[..., k, None, None] for k in range(3)]
-    images = sum(normals[..., None, :, :, k] * toward[k] for k in range(3))
+    images = sum(normals[..., None, :, :, k] * lights[..., k, None, None] for k in range(3))
     images = albedo[..., None, :, :] * np.maximum(images, 0)
     if not cast_shadows:
         return images
     if height is None:
         raise ValueError("cast shadows need the surface's height; got height=None")
-    height = np.asarray(height, np.float32)
-    height = np.broadcast_to(height[..., None, :, :], images.shape).reshape(-1, *images.shape[-2:])
+    height = np.broadcast_to(np.asarray(height, np.float32)[..., None, :, :], images.shape).reshape(
+        -1, *images.shape[-2:]
+    )
     lights = np.broadcast_to(lights, (*images.shape[:-2], 3)).reshape(-1, 3)
     lit = [light_reaches(h, light) for h, light in zip(height, lights, strict=True)]
     return images * np.stack(lit).reshape(images.shape)
@@ -125,40 +123,30 @@ def draw_scenes(
     count = len(next(iter(params.values())))
     # Every image has streams of its own: more images or more people change nothing about the others.
     if lights is None:
-        drawn = [sample_lights(np.random.default_rng([seed, 1, k]), (count,)) for k in range(images)]
-        lights = np.stack(drawn, axis=1)
+        lights = np.stack([sample_lights(np.random.default_rng([seed, 1, k]), count) for k in range(images)], axis=1)
     toward = np.array(np.broadcast_to(np.asarray(lights), (count, images, 3)), np.float32)
     streams = [np.random.default_rng([seed, 2, k]) for k in range(images)]
     new = lambda *shape: np.empty((count, *shape), np.float32)
-    pictures, albedo, height = new(images, size, size), new(size, size), new(size, size)
-    normals = new(size, size, 3)
-    chunk = max(1, CHUNK // size**2)
-
-    def draw(start: int) -> np.ndarray | None:
+    pictures, albedo, normals, height = new(images, size, size), new(size, size), new(size, size, 3), new(size, size)
+    masks, chunk = [], max(1, CHUNK // size**2)
+    for start in range(0, count, chunk):
         here = slice(start, start + chunk)
         a, n, h, mask = surface({name: v[here] for name, v in params.items()}, size)
         albedo[here], normals[here], height[here] = a, n, h
-        for k in range(images):
-            pictures[here, k] = shade(a, n, toward[here, k, None], h, options.get("cast_shadows", False))[:, 0]
-        return mask
-
-    with ThreadPoolExecutor(os.cpu_count()) as threads:  # NumPy lets go of the interpreter while it computes
-        masks = list(threads.map(draw, range(0, count, chunk)))
-    if noise:
+        masks += [] if mask is None else [mask]
         for k, stream in enumerate(streams):
-            for start in range(0, count, chunk):
-                here = pictures[start : start + chunk, k]
-                here += np.float32(noise) * stream.standard_normal(here.shape, np.float32)
+            seen = shade(a, n, toward[here, k, None], h, options.get("cast_shadows", False))[:, 0]
+            if noise:
+                seen = seen + np.float32(noise) * stream.standard_normal(seen.shape, np.float32)
+            pictures[here, k] = seen
     if options.get("saturate"):
         np.clip(pictures, 0, 1, out=pictures)
-    found = [mask for mask in masks if mask is not None]
-    return Scenes(pictures, albedo, normals, height, toward, np.concatenate(found) if found else None)
+    return Scenes(pictures, albedo, normals, height, toward, np.concatenate(masks) if masks else None)
 
 
 def check_drawable(count: int, images: int, size: int, options: Options) -> None:
     """Refuse what cannot be drawn, saying what was got and what was expected."""
-    unknown = set(options) - set(Options.__annotations__)
-    if unknown:
+    if unknown := set(options) - set(Options.__annotations__):
         raise TypeError(f"unknown options {sorted(unknown)}; expected some of {list(Options.__annotations__)}")
     for name, value, least in (("count", count, 1), ("images", images, 1), ("size", size, 4)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
@@ -177,11 +165,7 @@ def as_dataset(scenes: Scenes, what: str, seed: int) -> Dataset:
     """Scenes with names; their exact albedo and normals go along in `info`."""
     objects, images = scenes.images.shape[:2]
     names = tuple(f"{what}{i:05}" for i in range(objects))
-    return Dataset(
-        scenes.images,
-        np.array(np.broadcast_to(True if scenes.mask is None else scenes.mask[:, None], scenes.images.shape)),
-        names,
-        tuple(tuple(f"{name}_{p:02}" for p in range(images)) for name in names),
-        scenes.lights,
-        info={"kind": what, "seed": seed, "albedo": scenes.albedo, "normals": scenes.normals},
-    )
+    image_names = tuple(tuple(f"{name}_{p:02}" for p in range(images)) for name in names)
+    mask = np.array(np.broadcast_to(True if scenes.mask is None else scenes.mask[:, None], scenes.images.shape))
+    info = {"kind": what, "seed": seed, "albedo": scenes.albedo, "normals": scenes.normals}
+    return Dataset(scenes.images, mask, names, image_names, scenes.lights, info=info)

@@ -13,17 +13,8 @@ from typing import Unpack
 import numpy as np
 
 from deep_lambertian.data.dataset import Dataset
-from deep_lambertian.synthetic.scenes import (
-    FOOTPRINT,
-    Options,
-    Params,
-    Scenes,
-    Surface,
-    as_dataset,
-    check_drawable,
-    draw_scenes,
-    pixel_centres,
-)
+from deep_lambertian.synthetic import scenes
+from deep_lambertian.synthetic.scenes import FOOTPRINT, Options, Params, Scenes, Surface
 
 # What varies from solid to solid, uniformly between two bounds.
 SOLIDS: dict[str, tuple[float, float]] = {
@@ -46,9 +37,7 @@ def profile(p: Params, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """R² and half its derivative, R·R', at y along the axis (n, V): negative R² is beyond the solid's end."""
     sphere, vase = p["kind"] < 1, p["kind"] >= 2
     ratio = np.where(sphere, 1, p["width"] / p["length"]) ** 2
-    round_end = np.where(sphere, p["width"], p["length"])
-    squared, slope = ratio * (round_end**2 - y * y), -ratio * y
-
+    squared, slope = ratio * (np.where(sphere, p["width"], p["length"]) ** 2 - y * y), -ratio * y
     belly, neck = 2.6 * y + p["belly_at"], 6.5 * y + p["neck_at"]
     radius = 0.7 * p["width"] * (1 + p["belly"] * np.cos(belly) + p["neck"] * np.cos(neck))
     bending = -0.7 * p["width"] * (2.6 * p["belly"] * np.sin(belly) + 6.5 * p["neck"] * np.sin(neck))
@@ -69,7 +58,7 @@ def paint_solid(p: Params, x: np.ndarray, y: np.ndarray, z: np.ndarray, size: in
 
 
 def solid_surface(p: Params, size: int) -> Surface:
-    x, y = pixel_centres(size)
+    x, y = scenes.pixel_centres(size)
     x, y = x - p["shift_x"], y - p["shift_y"]
     c, s = np.cos(p["roll"]), np.sin(p["roll"])
     x, y = c * x + s * y, c * y - s * x
@@ -90,12 +79,12 @@ def solid_surface(p: Params, size: int) -> Surface:
 
 def draw_solids(count: int, images: int = 1, size: int = 24, seed: int = 0, **options: Unpack[Options]) -> Scenes:
     """`count` solids of `size`×`size` pixels in `images` images each, with their `mask`; otherwise as `draw_faces`."""
-    check_drawable(count, images, size, options)
-    return draw_scenes(solid_surface, draw_params(count, seed), images, size, seed, **options)
+    scenes.check_drawable(count, images, size, options)
+    return scenes.draw_scenes(solid_surface, draw_params(count, seed), images, size, seed, **options)
 
 
 def make_solids(
     count: int = 100, images: int = 10, size: int = 48, seed: int = 0, **options: Unpack[Options]
 ) -> Dataset:
     """Spheres, ellipsoids and vases with painted albedo, as a data set."""
-    return as_dataset(draw_solids(count, images, size, seed, **options), "solid", seed)
+    return scenes.as_dataset(draw_solids(count, images, size, seed, **options), "solid", seed)

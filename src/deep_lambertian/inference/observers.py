@@ -153,10 +153,6 @@ class Kept:
         values = {"albedo": state.surface.albedo, "normals": state.surface.normals, "lights": state.lights}
         return {name: lax.dynamic_update_index_in_dim(seen[name], values[name], slot, 0) for name in seen}
 
-    def finish(self, seen: dict[str, Any]) -> Found:
-        """Kept states (objects, chains, slots, ...) by name."""
-        return {name: np.asarray(value) for name, value in seen.items()}
-
 
 def _stride(pixels: int) -> int:
     return -(-pixels // PROBES)

@@ -71,10 +71,7 @@ class Prior(ABC):
     def sample(self, key: Key[Array, ""], steps: int) -> Float[Array, " V"]:
         """Draw a visible vector after `steps` alternating Gibbs iterations."""
         start_key, step_key, last_key = draws.split(key, 3)
-
-        def step(t: Int[Array, ""], state: Chain) -> Chain:
-            return self.chain_step(draws.fold_in(step_key, t), state)
-
+        step = lambda t, state: self.chain_step(draws.fold_in(step_key, t), state)
         state = jax.lax.fori_loop(0, steps, step, self.chain_start(start_key))
         return self.chain_visible(last_key, state)
 
@@ -140,10 +137,7 @@ def _advance(
         state, moments = carry
         step_keys, look_keys = jax.vmap(lambda key: draws.split(draws.fold_in(key, t + 2), 2))(keys)
         state = jax.vmap(prior.chain_step)(step_keys, state)
-
-        def look(moments: Moments) -> Moments:
-            return moments.add(jax.vmap(prior.chain_visible)(look_keys, state))
-
+        look = lambda moments: moments.add(jax.vmap(prior.chain_visible)(look_keys, state))
         kept = (t >= burn_in) & ((t - burn_in) % thin == 0)
         return state, jax.lax.cond(kept, look, lambda m: m, moments)
 

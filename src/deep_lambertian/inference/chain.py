@@ -22,9 +22,9 @@ from deep_lambertian.inference.observers import Averages, Found, Kept, Moment, S
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.inference.state import Block, State
 from deep_lambertian.inference.sweep import blocks_of, start, sweep
+from deep_lambertian.priors.contract import Moments
 from deep_lambertian.support import compiled, draws
 from deep_lambertian.support.distributed import gather, is_shared, place
-from deep_lambertian.support.moments import Moments
 from deep_lambertian.support.progress import chunks
 from deep_lambertian.surface import Leaf, Surface
 
@@ -138,8 +138,7 @@ def _advance_all(
 ) -> Carry:
     """Sweeps from the first to the last of `bounds`, of all chains of all objects."""
     keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
-    blocks = blocks_of(kernel, frozenset(known))
-    one = partial(_sweep, blocks=blocks, target_acceptance=kernel.target_acceptance)
+    one = partial(_sweep, blocks=blocks_of(kernel, frozenset(known)), target_acceptance=kernel.target_acceptance)
     batch = jax.vmap(one, in_axes=(None, None, 0, 0, None, None))
     alone = keys.shape[0] == 1
     if alone:  # one object is no batch: a batch of batches takes half as long again to trace
@@ -147,8 +146,7 @@ def _advance_all(
     else:
         batch = jax.vmap(batch, in_axes=(None, 0, 0, 0, None, None))
     # The loop is around the batch, not within it: a loop that is batched twice is traced four times.
-    first, end = bounds
-    carry = lax.fori_loop(first, end, lambda t, carry: batch(params, data, keys, carry, schedule, t), carry)
+    carry = lax.fori_loop(*bounds, lambda t, carry: batch(params, data, keys, carry, schedule, t), carry)
     return jax.tree.map(lambda x: x[None], carry) if alone else carry
 
 

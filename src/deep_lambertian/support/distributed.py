@@ -64,8 +64,7 @@ def peers(kept: str = "the last checkpoint is intact") -> Iterator[None]:
             raise
         raise PeerLostError(
             f"process {jax.process_index()} of {jax.process_count()}: another process has died or cannot be reached; "
-            f"{kept}, start all processes again, as many as you like, to go on from it "
-            f"({_first_line(error)})"
+            f"{kept}, start all processes again, as many as you like, to go on from it ({_first_line(error)})"
         ) from error
 
 

@@ -161,8 +161,7 @@ def _shown(value: Any) -> str:
 
 def _check_agreement(descriptions: list[dict[str, Any]]) -> None:
     for process, description in enumerate(descriptions):
-        differing = differences(descriptions[0], description)
-        if differing:
+        if differing := differences(descriptions[0], description):
             raise ValueError(
                 f"expected all processes to be started with the same data and settings, got process {process} unlike "
                 f"process 0: {listed(differing)}"

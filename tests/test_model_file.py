@@ -72,7 +72,7 @@ def test_a_newer_version_is_refused(saved):
         (None, lambda t: t.pop("light_mean"), "no tensor 'light_mean'"),
         (None, lambda t: t.update(stray=np.ones(2, np.float32)), r"do not belong to it: \['stray'\]"),
         (None, lambda t: t.update({"prior.albedo.weights": np.ones((4, 9), np.float32)}), r"expected shape \(4, 3\)"),
-        (lambda d: d.update(shape=[3, 3]), None, "a shape of 3×3 for 4 pixels"),
+        (lambda d: d.update(shape=[3, 3]), None, "expected 4 pixels, as the parameters have, got 3×3"),
         (lambda d: d.update(preset="magic"), None, "unknown preset 'magic'"),
         (lambda d: d.update(prior={"kind": "os.system"}), None, "os.system"),
         (lambda d: d.pop("shape"), None, "shape"),

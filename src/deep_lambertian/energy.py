@@ -44,11 +44,9 @@ class Params:
         check_array("light_mean", self.light_mean, (3,))
         check_array("light_precision", self.light_precision, (3, 3))
         check_array("norm_stiffness", self.norm_stiffness, ())
-        precision = np.asarray(self.light_precision)
-        if not np.allclose(precision, precision.T, rtol=1e-4) or np.linalg.eigvalsh(precision)[0] <= 0:
-            raise ValueError(
-                f"light_precision: expected a symmetric, positive definite matrix, got {precision.tolist()}"
-            )
+        found = np.asarray(self.light_precision)
+        if not np.allclose(found, found.T, rtol=1e-4) or np.linalg.eigvalsh(found)[0] <= 0:
+            raise ValueError(f"light_precision: expected a symmetric, positive definite matrix, got {found.tolist()}")
         if float(self.norm_stiffness) < 0:
             raise ValueError(f"norm_stiffness: expected at least 0, got {float(self.norm_stiffness):g}")
         self.prior.validate("prior")

@@ -51,12 +51,10 @@ class DLN:
 
     def __post_init__(self) -> None:
         Sampler.of_preset(self.preset)  # refuses a name that is none
-        height, width = self.shape
         self.params.validate()
-        if height * width != self.params.pixels:
-            raise ValueError(
-                f"shape: expected {self.params.pixels} pixels, as the parameters have, got {height}×{width}"
-            )
+        (height, width), pixels = self.shape, self.params.pixels
+        if height * width != pixels:
+            raise ValueError(f"shape: expected {pixels} pixels, as the parameters have, got {height}×{width}")
 
     @classmethod
     def build(
@@ -95,10 +93,9 @@ class DLN:
         """Step 2 of Algorithm 1 at the paper's sizes: what learning starts from."""
         albedo_key, normals_key = draws.split(draws.make_key(seed), 2)
         pixels = shape[0] * shape[1]
-        prior = Product(
-            DBN.random(albedo_key, pixels, albedo_hidden), DBN.random(normals_key, 3 * pixels, normals_hidden)
-        )
-        return cls.build(prior, shape, **{"noise_var": 1.0, **parameters})
+        albedo = DBN.random(albedo_key, pixels, albedo_hidden)
+        normals = DBN.random(normals_key, 3 * pixels, normals_hidden)
+        return cls.build(Product(albedo, normals), shape, **{"noise_var": 1.0, **parameters})
 
     @property
     def sampler(self) -> Sampler:
@@ -150,16 +147,9 @@ class DLN:
         for what, values in {"lights": lights, "mask": mask, "numbers": layout and layout.numbers}.items():
             if values is not None and len(values) != len(images):
                 raise ValueError(f"{what}: expected one for each of {len(images)} objects, got {len(values)}")
-        requests = [
-            check_request(
-                self.shape,
-                each,
-                None if lights is None else lights[i],
-                None if mask is None else mask[i],
-                name=f"images[{i}]",
-            )
-            for i, each in enumerate(images)
-        ]
+        nothing = [None] * len(images)
+        objects = zip(images, nothing if lights is None else lights, nothing if mask is None else mask, strict=True)
+        requests = [check_request(self.shape, *each, name=f"images[{i}]") for i, each in enumerate(objects)]
         return self._run(requests, self._sampler(sampler, iterations, chains), seed, layout)
 
     def _sampler(self, sampler: Sampler | str | None, iterations: int | None, chains: int | None) -> Sampler:
@@ -175,13 +165,8 @@ class DLN:
         if layout.numbers is not None:  # what only fills the batch up needs numbers too
             layout = replace(layout, numbers=[*layout.numbers, *[0] * (len(data.images) - len(requests))])
         found = chain.run(self.params, data, sampler, seed=seed, given=known, known=frozenset(known), layout=layout)
-        info = {
-            "seed": seed,
-            "chains": sampler.chains,
-            "iterations": sampler.iterations,
-            "burn_in": sampler.burn_in,
-            "known": sorted(known),
-        }
+        settings = {name: getattr(sampler, name) for name in ("chains", "iterations", "burn_in")}
+        info = {"seed": seed, **settings, "known": sorted(known)}
         return [summarise(found, i, self.shape, len(r.images), sampler, info) for i, r in enumerate(requests)]
 
     def sample(
@@ -244,5 +229,5 @@ def load_model(path: str | Path) -> DLN:
     try:
         height, width = header["shape"]
         return DLN(params, (height, width), header["preset"], dict(header["info"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise model_file.ModelFileError(f"{path}: expected a consistent model, got {error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise model_file.ModelFileError(f"{path}: expected a consistent {model_file.KEY} model, got {error}") from error

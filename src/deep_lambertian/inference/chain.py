@@ -22,9 +22,9 @@ from deep_lambertian.inference.observers import Averages, Found, Kept, Moment, S
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.inference.state import Block, State
 from deep_lambertian.inference.sweep import blocks_of, start, sweep
+from deep_lambertian.priors.contract import Moments
 from deep_lambertian.support import compiled, draws
 from deep_lambertian.support.distributed import gather, is_shared, place
-from deep_lambertian.support.moments import Moments
 from deep_lambertian.support.progress import chunks
 from deep_lambertian.surface import Leaf, Surface
 
@@ -81,7 +81,9 @@ def run(
         raise ValueError(f"numbers: expected one for each of {objects} objects, got {len(numbers)}")
     mesh = _mesh(layout.devices, objects)
     shared, spare = is_shared(mesh), -objects % mesh.size  # devices take equal shares: the last object fills up
-    inputs = jax.tree.map(lambda x: _extend(x, spare), (data, given or {}, chain_keys(seed, numbers, sampler.chains)))
+    inputs = data, given or {}, chain_keys(seed, numbers, sampler.chains)
+    if spare:
+        inputs = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], spare, axis=0)]), inputs)
     inputs = place(inputs, mesh, PartitionSpec("objects"))
     params = place(params, mesh, PartitionSpec())
     sizes = Sizes(objects + spare, sampler.chains, images, pixels)
@@ -91,7 +93,7 @@ def run(
     carry = jax.tree.map(lambda x: np.asarray(x)[:objects], gather(carry) if shared else carry)
     mean, variance = AVERAGES.finish(carry.averages, sizes)
     trace = TRACE.finish(carry.trace, sizes, sampler.iterations)
-    return Sampled(carry.state, mean, variance, trace, Kept(sampler.keep).finish(carry.kept))
+    return Sampled(carry.state, mean, variance, trace, carry.kept)
 
 
 def _advance(
@@ -115,8 +117,7 @@ def _advance(
     carry = Carry(begin(params, data, given), *observed)
     for first, stop in chunks(sampler.iterations, "sampling"):
         for piece in range(first, stop, PIECE):
-            bounds = piece, min(piece + PIECE, stop)
-            carry = go_on(params, data, keys, carry, schedule, bounds)
+            carry = go_on(params, data, keys, carry, schedule, (piece, min(piece + PIECE, stop)))
             jax.block_until_ready(carry)
     return carry
 
@@ -137,8 +138,7 @@ def _advance_all(
 ) -> Carry:
     """Sweeps from the first to the last of `bounds`, of all chains of all objects."""
     keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
-    blocks = blocks_of(kernel, frozenset(known))
-    one = partial(_sweep, blocks=blocks, target_acceptance=kernel.target_acceptance)
+    one = partial(_sweep, blocks=blocks_of(kernel, frozenset(known)), target_acceptance=kernel.target_acceptance)
     batch = jax.vmap(one, in_axes=(None, None, 0, 0, None, None))
     alone = keys.shape[0] == 1
     if alone:  # one object is no batch: a batch of batches takes half as long again to trace
@@ -146,8 +146,7 @@ def _advance_all(
     else:
         batch = jax.vmap(batch, in_axes=(None, 0, 0, 0, None, None))
     # The loop is around the batch, not within it: a loop that is batched twice is traced four times.
-    first, end = bounds
-    carry = lax.fori_loop(first, end, lambda t, carry: batch(params, data, keys, carry, schedule, t), carry)
+    carry = lax.fori_loop(*bounds, lambda t, carry: batch(params, data, keys, carry, schedule, t), carry)
     return jax.tree.map(lambda x: x[None], carry) if alone else carry
 
 
@@ -168,13 +167,11 @@ def _sweep(
     state = sweep(draws.fold_in(key, t), annealed, data, carry.state, blocks)
     if target_acceptance is not None:
         rate = jnp.where(t < schedule.burn_in, 0.5 / jnp.sqrt(1.0 + t.astype(jnp.float32)), 0.0)
-        step_size = state.step_size * jnp.exp(rate * (state.acceptance - target_acceptance))
-        state = replace(state, step_size=step_size)
+        state = replace(state, step_size=state.step_size * jnp.exp(rate * (state.acceptance - target_acceptance)))
     now = Moment(t, schedule, params, data, state)
     slots = carry.kept["albedo"].shape[0]
-    return Carry(
-        state, AVERAGES.see(carry.averages, now), TRACE.see(carry.trace, now), Kept(slots).see(carry.kept, now)
-    )
+    seen = AVERAGES.see(carry.averages, now), TRACE.see(carry.trace, now), Kept(slots).see(carry.kept, now)
+    return Carry(state, *seen)
 
 
 def chain_keys(seed: int, objects: Sequence[int], chains: int) -> np.ndarray:
@@ -187,7 +184,3 @@ def chain_keys(seed: int, objects: Sequence[int], chains: int) -> np.ndarray:
     key0, key1 = draws.threefry_words(key0, key1, np.zeros_like(number), number)
     rows = draws.threefry_words(key0[:, None], key1[:, None], np.zeros_like(chain), chain)
     return np.stack(rows, axis=-1)
-
-
-def _extend(x: Any, spare: int) -> Any:
-    return jnp.concatenate([x, jnp.repeat(x[-1:], spare, axis=0)]) if spare else x

@@ -104,7 +104,8 @@ def _rhat_and_ess(draws: np.ndarray) -> tuple[float, float]:
 def rhat(draws: np.ndarray) -> np.ndarray:
     """The rank-normalised split R-hat of each quantity of (chains, draws, Q), or of its folding if that is larger."""
     halves = _split(draws)
-    return np.maximum(_plain_rhat(_normal_scores(halves)), _plain_rhat(_normal_scores(_fold(halves))))
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))  # in which chains of one centre, unlike spreads, differ
+    return np.maximum(_plain_rhat(_normal_scores(halves)), _plain_rhat(_normal_scores(folded)))
 
 
 def ess(draws: np.ndarray) -> np.ndarray:
@@ -122,19 +123,13 @@ def ess(draws: np.ndarray) -> np.ndarray:
     count = positive.sum(axis=0)
     last = np.maximum(np.take_along_axis(rho, 2 * count[None], axis=0)[0], 0)
     time = -1 + 2 * np.sum(np.minimum.accumulate(pairs, axis=0) * positive, axis=0) + last
-    draws_in_all = chains * length
-    return draws_in_all / np.maximum(time, 1 / np.log10(draws_in_all))
+    return chains * length / np.maximum(time, 1 / np.log10(chains * length))
 
 
 def _split(draws: np.ndarray) -> np.ndarray:
     """Each chain as two of half its length, so that one that drifts disagrees with itself."""
     half = draws.shape[1] // 2
     return np.concatenate([draws[:, :half], draws[:, -half:]])
-
-
-def _fold(draws: np.ndarray) -> np.ndarray:
-    """Distances from the median: chains of one centre and different spreads differ in these."""
-    return np.abs(draws - np.median(draws, axis=(0, 1)))
 
 
 def _normal_scores(draws: np.ndarray) -> np.ndarray:

@@ -151,12 +151,8 @@ def hmc(
         before = hamiltonian(scaled, (x0, y0, z0), (u, v, w))
         (x, y, z), r = trajectory(scaled, (x0, y0, z0), (u, v, w), leapfrogs)
         accept = hamiltonian(scaled, (x, y, z), r) - before <= slack  # a NaN is a rejection
-        state = _pack(
-            jnp.where(accept, x, x0),
-            jnp.where(accept, y, y0),
-            jnp.where(accept, z, z0),
-            accepted + accept.astype(accepted.dtype),
-        )
+        x, y, z = jnp.where(accept, x, x0), jnp.where(accept, y, y0), jnp.where(accept, z, z0)
+        state = _pack(x, y, z, accepted + accept.astype(accepted.dtype))
         # The NEXT epoch's draws travel in the carry, so that they are stored: drawn at the top they would be fused
         # into both loops over pixels, and repeated.
         return state, draw(e + 1)

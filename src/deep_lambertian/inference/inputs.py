@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from deep_lambertian.energy import Observation
+from deep_lambertian.priors.contract import check_array
 from deep_lambertian.surface import Shape, Surface
 
 
@@ -102,10 +103,7 @@ def _known(what: str, value: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
     array = np.asarray(value, np.float32)
     if what == "lights" and array.shape == (3,) and shape[0] == 1:
         array = array[None]
-    if array.shape != shape:
-        raise ValueError(f"{what}: expected shape {shape}, got {array.shape}")
-    if not np.all(np.isfinite(array)):
-        raise ValueError(f"{what}: expected finite numbers, got some that are not")
+    check_array(what, array, shape)
     return array
 
 

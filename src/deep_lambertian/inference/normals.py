@@ -50,16 +50,7 @@ class DrawNormals:
 
     def __call__(self, key: jax.Array, params: Params, data: Observation, state: State) -> State:
         mean, variance = (Surface.unpack(x).normals for x in params.prior.top_down(state.hidden))
-        believed = Observation(data.images, state.weights)
-        target = normals_conditional(believed, state.surface.albedo, state.lights, params.noise_var, mean, variance)
-        normals, acceptance = hmc(
-            key,
-            target,
-            params.norm_stiffness,
-            state.step_size,
-            state.surface.normals,
-            leapfrogs=self.leapfrogs,
-            epochs=self.epochs,
-            mass=self.mass,
-        )
-        return replace(state, surface=replace(state.surface, normals=normals), acceptance=acceptance)
+        believed, old = Observation(data.images, state.weights), state.surface
+        target = normals_conditional(believed, old.albedo, state.lights, params.noise_var, mean, variance)
+        normals, acceptance = hmc(key, target, params.norm_stiffness, state.step_size, old.normals, **vars(self))
+        return replace(state, surface=replace(old, normals=normals), acceptance=acceptance)

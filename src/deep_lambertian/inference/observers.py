@@ -16,7 +16,7 @@ from jax import lax
 
 from deep_lambertian.energy import Observation, Params, joint_energy
 from deep_lambertian.inference.state import State
-from deep_lambertian.support.moments import Moments
+from deep_lambertian.priors.contract import Moments
 from deep_lambertian.surface import on_sphere, render
 
 TRACE_LENGTH = 512  # a longer chain is thinned to this many records, so that memory does not grow with it
@@ -88,9 +88,8 @@ class Averages:
     def finish(self, seen: Moments, sizes: Sizes) -> tuple[Found, Found]:
         """Means and variances, by name."""
         count = np.maximum(np.asarray(seen.count)[..., None], 1.0)
-        rows = np.asarray(seen.mean), np.asarray(seen.square) / count
-        mean, variance = (unfold(self.row(sizes), each) for each in rows)
-        return mean, variance
+        row = self.row(sizes)
+        return unfold(row, np.asarray(seen.mean)), unfold(row, np.asarray(seen.square) / count)
 
 
 class Trace:
@@ -149,13 +148,8 @@ class Kept:
         first = now.schedule.keep_from
         slot = (now.t - first) * self.slots // jnp.maximum(now.schedule.iterations - first, 1)
         slot = jnp.maximum(slot, 0)  # what comes too early is overwritten
-        state = now.state
-        values = {"albedo": state.surface.albedo, "normals": state.surface.normals, "lights": state.lights}
+        values = vars(now.state.surface) | {"lights": now.state.lights}
         return {name: lax.dynamic_update_index_in_dim(seen[name], values[name], slot, 0) for name in seen}
-
-    def finish(self, seen: dict[str, Any]) -> Found:
-        """Kept states (objects, chains, slots, ...) by name."""
-        return {name: np.asarray(value) for name, value in seen.items()}
 
 
 def _stride(pixels: int) -> int:

@@ -100,7 +100,7 @@ def summarise(
     resultant = np.linalg.norm(direction, axis=0)
     trace = {name: values[index] for name, values in found.trace.items()}
     trace["lights"] = trace["lights"][:, :, :images]
-    records = trace["energy"].shape[1]
+    burn_in = sampler.burn_in * trace["energy"].shape[1] // sampler.iterations
     samples = {}
     if sampler.keep:
         kept = {name: values[index] for name, values in found.kept.items()}
@@ -118,9 +118,7 @@ def summarise(
         lights=lights[:images].astype(np.float32),
         lights_std=lights_std[:images].astype(np.float32),
         scaled_normals=as_field(pooled("scaled_normals")[0], shape),
-        diagnostics=Diagnostics(
-            trace, sampler.burn_in * records // sampler.iterations, as_picture(pooled("acceptance")[0], shape)
-        ),
+        diagnostics=Diagnostics(trace, burn_in, as_picture(pooled("acceptance")[0], shape)),
         samples=samples,
         info=info,
     )

@@ -64,11 +64,9 @@ class Sampler:
         changes = {name: value for name, value in changes.items() if value is not None}
         if changes.get("shadow") is False:
             changes["shadow"] = None
-        unknown = set(changes) - set(self.__dataclass_fields__)
-        if unknown:
-            raise ValueError(
-                f"unknown sampler setting {sorted(unknown)}; expected some of {sorted(self.__dataclass_fields__)}"
-            )
+        known = sorted(self.__dataclass_fields__)
+        if unknown := set(changes) - set(known):
+            raise ValueError(f"unknown sampler setting {sorted(unknown)}; expected some of {known}")
         if "iterations" in changes and "burn_in" not in changes:
             changes["burn_in"] = int(changes["iterations"] * self.burn_in / self.iterations)
         return replace(self, **changes)

@@ -15,6 +15,9 @@ from deep_lambertian.support.settings import Count, Must, NotNegative, Positive,
 Sizes = Annotated[
     tuple[int, ...], Must("one positive size or more, lowest layer first", lambda sizes: min(sizes, default=0) >= 1)
 ]
+E_STEP = Sampler(
+    iterations=50, burn_in=25, step_size=0.02, leapfrogs=8, epochs=2, target_acceptance=0.8, shadow=ShadowWeights()
+)
 
 
 @dataclass(frozen=True)
@@ -68,17 +71,7 @@ class Config:
     noise_floor: Positive = 5e-4
     norm_stiffness: NotNegative = 20.0
     final_stiffness: Positive = 100.0
-    e_step: Sampler = field(
-        default_factory=lambda: Sampler(
-            iterations=50,
-            burn_in=25,
-            step_size=0.02,
-            leapfrogs=8,
-            epochs=2,
-            target_acceptance=0.8,
-            shadow=ShadowWeights(),
-        )
-    )
+    e_step: Sampler = E_STEP
     covariance: CovarianceOptions = field(default_factory=CovarianceOptions)
     cd: CD = field(default_factory=lambda: CD(epochs=10, learning_rate=2e-3, variance_bounds=(0.05, 1.0)))
     pretrain: CD = field(default_factory=lambda: CD(epochs=30, learning_rate=2e-3, variance_bounds=(0.05, 1.0)))

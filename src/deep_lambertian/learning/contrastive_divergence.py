@@ -68,9 +68,8 @@ class CD:
 
     def plan(self, count: int) -> "CD":
         """What the compiled program for `count` samples depends on; all else is as if it had not been told."""
-        batch_size = min(self.batch_size, count)
         kept = {name: getattr(self, name) for name in ("steps", "persistent", "optimiser", "learn_variance", "samples")}
-        return CD(batch_size=batch_size, **kept)
+        return CD(batch_size=min(self.batch_size, count), **kept)
 
 
 Rates = dict[str, Any]  # float32
@@ -263,14 +262,9 @@ def _learn_shared(state: State, data: jax.Array, weights: jax.Array, rates: Rate
     alike = PartitionSpec()
     chains = PartitionSpec("rows") if plan.persistent else alike
     specs = jax.tree_util.tree_map_with_path(lambda path, _: chains if path[0].name == "chains" else alike, state)
-    run = jax.shard_map(
-        partial(learn, plan=plan, axis_name="rows"),
-        mesh=mesh,
-        in_specs=(specs, alike, alike, alike),
-        out_specs=specs,
-        check_vma=False,
-    )
-    return run(state, data, weights, rates)
+    run, inputs = partial(learn, plan=plan, axis_name="rows"), (specs, alike, alike, alike)
+    shared = jax.shard_map(run, mesh=mesh, in_specs=inputs, out_specs=specs, check_vma=False)
+    return shared(state, data, weights, rates)
 
 
 def look(

@@ -66,8 +66,7 @@ def covariance_gaussian(
     if data.ndim != 2 or len(data) < 2:
         raise ValueError(f"data: expected at least two rows, got shape {data.shape}")
     covariance = local_covariance(data, shape, options)
-    spread = np.diag(covariance).copy()
-    variance = options.noise_share * np.maximum(spread, floor)
+    variance = options.noise_share * np.maximum(np.diag(covariance), floor)
     scale = 1 / np.sqrt(variance)
     covariance *= scale[:, None]
     covariance *= scale[None, :]

@@ -74,9 +74,8 @@ def e_step(params: Params, task: Task, chains: Chains, config: Config, iteration
     )
     kept = {name: jnp.asarray(value[:, 0]) for name, value in found.kept.items()}
     state = jax.tree.map(lambda x: x[:, 0], found.state)
-    mean = Surface(
-        found.mean["albedo"][:, 0], np.asarray(jax.vmap(on_sphere)(jnp.asarray(found.mean["directions"][:, 0])))
-    )
+    directions = jnp.asarray(found.mean["directions"][:, 0])
+    mean = Surface(found.mean["albedo"][:, 0], np.asarray(jax.vmap(on_sphere)(directions)))
     taught = jax.tree.map(lambda x: x[:train], (task.data, jnp.asarray(task.there, jnp.float32), kept))
     return Expected(
         chains=vars(state.surface) | {"lights": state.lights, "step_size": state.step_size},

@@ -42,8 +42,7 @@ def start_prior(config: Config, shape: Shape, albedo: DBN | None = None) -> Gaus
         return Gaussian.diagonal(jnp.asarray(centre, jnp.float32), jnp.asarray(spread, jnp.float32))
 
     def net(part: str, rows: slice, sizes: tuple[int, ...]) -> DBN:
-        key = draws.make_key(seed_of(config.seed, part))
-        found = DBN.random(key, len(centre[rows]), sizes)
+        found = DBN.random(draws.make_key(seed_of(config.seed, part)), len(centre[rows]), sizes)
         deviation = jnp.sqrt(jnp.asarray(spread[rows], jnp.float32))  # σ² = 1 in units of what is expected to vary
         base = replace(
             found.base,
@@ -57,9 +56,8 @@ def start_prior(config: Config, shape: Shape, albedo: DBN | None = None) -> Gaus
         return net("joint", slice(None), config.joint_hidden)
     if albedo is None:
         albedo = net("albedo", slice(pixels), config.albedo_hidden)
-    return Product(
-        replace(albedo, top_weight=config.top_weight), net("normals", slice(pixels, None), config.normals_hidden)
-    )
+    normals = net("normals", slice(pixels, None), config.normals_hidden)
+    return Product(replace(albedo, top_weight=config.top_weight), normals)
 
 
 def start_params(prior: Prior, config: Config, pixels: int) -> Params:

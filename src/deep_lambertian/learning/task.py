@@ -60,19 +60,11 @@ def prepare(dataset: Dataset, config: Config) -> Task:
         raise ValueError(f"known_lights: expected the light of all {int(there.sum())} images, got that of {got}")
     objects, images = there.shape
     pixels = np.where(data.mask, data.images, 0).reshape(objects, images, -1)
-    observation = Observation(
-        jnp.asarray(pixels, jnp.float32), jnp.asarray(data.mask.reshape(objects, images, -1), jnp.float32)
-    )
+    weights = data.mask.reshape(objects, images, -1)
+    observation = Observation(jnp.asarray(pixels, jnp.float32), jnp.asarray(weights, jnp.float32))
     known = None if lights is None else np.where(there[..., None], lights, 0).astype(np.float32)
-    return Task(
-        observation,
-        there,
-        known if config.known_lights else None,
-        lights if not config.known_lights else None,
-        list(data.names),
-        data.shape,
-        count - held_out,
-    )
+    shown, truth = (known, None) if config.known_lights else (None, lights)
+    return Task(observation, there, shown, truth, list(data.names), data.shape, count - held_out)
 
 
 def face_rows(faces: Any, config: Config, shape: tuple[int, int]) -> np.ndarray | None:

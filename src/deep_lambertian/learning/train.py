@@ -149,16 +149,14 @@ def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, 
     for block in ("albedo", "normals", "lights"):
         check_finite(expected.chains[block], block, "E-step", number)
     sampled = time.perf_counter()
-    params = m_step(point.params, expected.stats, config)
-    params, learned = prior_step(params, expected.mean, expected.samples, config, task.shape, point.iteration, taught)
+    params, surfaces = m_step(point.params, expected.stats, config), (expected.mean, expected.samples)
+    params, learned = prior_step(params, *surfaces, config, task.shape, point.iteration, taught)
     for block in ("noise_var", "light_mean", "light_precision", "prior"):
         check_finite(getattr(params, block), block, "M-step", number)
     fitted = time.perf_counter()
     unaware = params  # of the held-out objects
     if taught > task.train:
-        unaware, _ = prior_step(
-            params, expected.mean, expected.samples, config, task.shape, point.iteration, task.train
-        )
+        unaware, _ = prior_step(params, *surfaces, config, task.shape, point.iteration, task.train)
     checked, samples = check_prior(unaware, expected.mean, task, config, point.iteration)
     normals, before = (Surface.unpack(mean).normals for mean in (expected.mean, point.mean))
     change = float(angles(normals, before).mean()) if point.iteration else float("inf")
@@ -178,9 +176,8 @@ def iterate(point: Point, task: Task, config: Config) -> tuple[Point, Monitors, 
         "seconds_checks": round(time.perf_counter() - fitted, 3),
     }
     # Averages of samples never come to rest: what no longer shrinks is their noise.
-    resting = change < config.tolerance or change > STILL * point.change
-    converged = resting and number > 1
-    point = Point(number, params, expected.chains, expected.mean, expected.samples, change, converged)
+    converged = number > 1 and (change < config.tolerance or change > STILL * point.change)
+    point = Point(number, params, expected.chains, *surfaces, change, converged)
     return point, monitors, samples
 
 

@@ -43,7 +43,7 @@ def write(path: str | Path, params: Params, header: dict[str, Any], *, compact: 
 
 
 def read(path: str | Path) -> tuple[Params, dict[str, Any]]:
-    """Read and check a model, or raise one `ModelFileError` that says what is wrong."""
+    """Read a model, or raise one `ModelFileError` that says what is wrong. Its numbers are not yet checked."""
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: expected a model file, found {'a folder' if path.is_dir() else 'nothing'}")
@@ -67,10 +67,6 @@ def read(path: str | Path) -> tuple[Params, dict[str, Any]]:
         params = Params(prior=prior, **{name: _take(tensors, name) for name in names})
         if tensors:
             raise ValueError(f"tensors that do not belong to it: {sorted(tensors)}")
-        params.validate()
-        height, width = header["shape"]
-        if height * width != params.pixels:
-            raise ValueError(f"a shape of {height}×{width} for {params.pixels} pixels")
     except ModelFileError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:

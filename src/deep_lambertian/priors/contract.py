@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from deep_lambertian.support import draws
-from deep_lambertian.support.moments import Moments
 from deep_lambertian.support.progress import chunks
 
 Hidden = Any  # a pytree: an array, or a pair for a product of priors
@@ -71,10 +70,7 @@ class Prior(ABC):
     def sample(self, key: Key[Array, ""], steps: int) -> Float[Array, " V"]:
         """Draw a visible vector after `steps` alternating Gibbs iterations."""
         start_key, step_key, last_key = draws.split(key, 3)
-
-        def step(t: Int[Array, ""], state: Chain) -> Chain:
-            return self.chain_step(draws.fold_in(step_key, t), state)
-
+        step = lambda t, state: self.chain_step(draws.fold_in(step_key, t), state)
         state = jax.lax.fori_loop(0, steps, step, self.chain_start(start_key))
         return self.chain_visible(last_key, state)
 
@@ -95,6 +91,36 @@ def check_array(name: str, value: Any, shape: tuple[int, ...], *, positive: bool
 
 
 # ---- Long-run generation from a prior alone
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Moments:
+    """Welford's sums: `count` of values, their `mean`, and `square`, the sum of squared deviations from it.
+
+    With them a long chain needs no more memory than a short one.
+    """
+
+    count: jax.Array
+    mean: jax.Array
+    square: jax.Array
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...]) -> "Moments":
+        return cls(jnp.zeros(()), jnp.zeros(shape), jnp.zeros(shape))
+
+    def add(self, value: jax.Array, weight: jax.Array | float = 1.0) -> "Moments":
+        """Count one more value; a weight of 0 leaves everything as it was."""
+        count = self.count + weight
+        delta = value - self.mean
+        mean = self.mean + delta * (weight / jnp.maximum(count, 1.0))
+        return Moments(count, mean, self.square + weight * delta * (value - mean))
+
+    @property
+    def std(self) -> jax.Array:
+        """Standard deviation of the values, 0 where fewer than two have come."""
+        return jnp.sqrt(self.square / jnp.maximum(self.count - 1, 1.0))
+
 
 Run = tuple[Chain, Moments]
 Count = int | Int[Array, ""]  # traced within a compiled function
@@ -140,10 +166,7 @@ def _advance(
         state, moments = carry
         step_keys, look_keys = jax.vmap(lambda key: draws.split(draws.fold_in(key, t + 2), 2))(keys)
         state = jax.vmap(prior.chain_step)(step_keys, state)
-
-        def look(moments: Moments) -> Moments:
-            return moments.add(jax.vmap(prior.chain_visible)(look_keys, state))
-
+        look = lambda moments: moments.add(jax.vmap(prior.chain_visible)(look_keys, state))
         kept = (t >= burn_in) & ((t - burn_in) % thin == 0)
         return state, jax.lax.cond(kept, look, lambda m: m, moments)
 

@@ -140,11 +140,10 @@ class DBN(Prior):
             )
         below = self.base.hidden_size
         for i, layer in enumerate(self.layers):
-            layer.validate(f"{name}.layers[{i}]")
-            if layer.size != below:
-                raise ValueError(
-                    f"{name}.layers[{i}]: expected {below} visible units, the size of the layer below, got {layer.size}"
-                )
+            place, size = f"{name}.layers[{i}]", layer.size
+            layer.validate(place)
+            if size != below:
+                raise ValueError(f"{place}: expected {below} visible units, the size of the layer below, got {size}")
             below = layer.hidden_size
 
 

@@ -62,13 +62,9 @@ class Gaussian(Prior):
         """The diagonal of I + Fᵀσ⁻²F, the precision of z given x."""
         return 1 + jnp.sum(self.factors**2 / self.variance[:, None], axis=0)
 
-    def _message(self, visible: Float[Array, " V"]) -> Float[Array, " K"]:
-        """Fᵀσ⁻²(x − μ), what x says of z."""
-        return ((visible - self.mean) / self.variance) @ self.factors
-
     def mean_hidden(self, visible: Float[Array, " V"]) -> Float[Array, " K"]:
         """(I + Fᵀσ⁻²F)⁻¹ Fᵀσ⁻²(x − μ)."""
-        return self._message(visible) / self._precision()
+        return ((visible - self.mean) / self.variance) @ self.factors / self._precision()
 
     def sample_hidden(self, key: Key[Array, ""], visible: Float[Array, " V"]) -> Float[Array, " K"]:
         """The same with noise of covariance (I + Fᵀσ⁻²F)⁻¹."""

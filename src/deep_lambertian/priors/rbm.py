@@ -175,10 +175,9 @@ class BinaryRBM(RBM):
         return jax.nn.softplus(odds) - own * odds
 
     def check_visible(self, name: str, visible: np.ndarray) -> None:
-        if visible.min() < 0 or visible.max() > 1:
-            raise ValueError(
-                f"{name}: expected bits or probabilities for a binary RBM, got {visible.min():g} to {visible.max():g}"
-            )
+        low, high = visible.min(), visible.max()
+        if low < 0 or high > 1:
+            raise ValueError(f"{name}: expected bits or probabilities for a binary RBM, got {low:g} to {high:g}")
 
 
 @jax.tree_util.register_dataclass

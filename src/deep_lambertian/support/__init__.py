@@ -16,7 +16,4 @@ def lazy_names(package: str, homes: dict[str, str]) -> tuple[Callable[[str], Any
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(f"deep_lambertian.{homes[name]}"), name)
 
-    def names() -> list[str]:
-        return sorted(homes)
-
-    return get, names
+    return get, lambda: sorted(homes)

@@ -8,6 +8,7 @@ same folder. Where JAX was told of no such folder, or many devices share the wor
 import hashlib
 from collections.abc import Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,9 +76,8 @@ def program(
 
     if mesh is None:
         exported = _exported(flat, leaves, name)
-        shapes = jax.tree.unflatten(
-            exported.out_tree, [jax.ShapeDtypeStruct(o.shape, o.dtype) for o in exported.out_avals]
-        )
+        outputs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in exported.out_avals]
+        shapes = jax.tree.unflatten(exported.out_tree, outputs)
         examples = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in exported.in_avals]
         lowered = jax.jit(exported.call, donate_argnums=give).lower(*examples)
     else:
@@ -105,10 +105,8 @@ def register(*classes: type) -> None:
 
 def _compile(lowered: Any, quick: bool) -> Any:
     if quick and jax.default_backend() == "cpu":
-        try:
+        with suppress(jax.errors.JaxRuntimeError):  # another version of XLA has other options
             return lowered.compile(compiler_options=QUICK)
-        except jax.errors.JaxRuntimeError:  # another version of XLA has other options
-            pass
     return lowered.compile()
 
 
@@ -116,41 +114,22 @@ def _exported(function: Callable[..., Any], leaves: list[Any], name: str) -> Any
     """The function as traced by an earlier process, or now."""
     folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 (pyright knows no settings)
     path = Path(folder) / f"traced-{name}" if folder else None
-    exported = _read(path)
-    if exported is None:
-        exported = jax.export.export(jax.jit(function))(*leaves)
-        _write(path, exported)
-    return exported
-
-
-def _read(path: Path | None) -> Any:
-    if path is None or not path.is_file():
-        return None
-    try:
-        return jax.export.deserialize(bytearray(path.read_bytes()))
-    except Exception:  # a damaged file may fail anywhere in the reader: it is written anew
-        return None
-
-
-def _write(path: Path | None, exported: Any) -> None:
-    if path is None:
-        return
-    try:
-        with atomic_write(path) as file:
+    if path is not None and path.is_file():
+        with suppress(Exception):  # a damaged file may fail anywhere in the reader: it is written anew
+            return jax.export.deserialize(bytearray(path.read_bytes()))
+    exported = jax.export.export(jax.jit(function))(*leaves)
+    if path is not None:
+        with suppress(OSError), atomic_write(path) as file:  # a full disk, say: the next process traces again
             file.write(exported.serialize())
-    except OSError:  # a full disk, or a folder that may not be written: the next process traces again
-        pass
+    return exported
 
 
 def _name(function: Any, structure: Any, leaves: list[Any], static: dict[str, Any]) -> str:
     """What the trace depends on, in one word: the function and its arguments, the code, JAX and its settings."""
     shapes = [(np.shape(leaf), str(getattr(leaf, "dtype", type(leaf).__name__))) for leaf in leaves]
-    described = repr((function.__name__, str(structure), shapes, sorted(static.items(), key=str), _surroundings()))
+    around = jax.__version__, jax.default_backend(), [getattr(jax.config, name) for name in SETTINGS], _code()
+    described = repr((function.__name__, str(structure), shapes, sorted(static.items(), key=str), around))
     return hashlib.sha256(described.encode()).hexdigest()[:32]
-
-
-def _surroundings() -> tuple[Any, ...]:
-    return jax.__version__, jax.default_backend(), [getattr(jax.config, name) for name in SETTINGS], _code()
 
 
 @cache

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from jax.experimental.multihost_utils import broadcast_one_to_all, process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 HEARTBEAT_SECONDS = 10  # a peer that has been silent for so long is dead
@@ -63,8 +64,7 @@ def peers(kept: str = "the last checkpoint is intact") -> Iterator[None]:
             raise
         raise PeerLostError(
             f"process {jax.process_index()} of {jax.process_count()}: another process has died or cannot be reached; "
-            f"{kept}, start all processes again, as many as you like, to go on from it "
-            f"({_first_line(error)})"
+            f"{kept}, start all processes again, as many as you like, to go on from it ({_first_line(error)})"
         ) from error
 
 
@@ -98,8 +98,6 @@ def gather(tree: Any) -> Any:
     """The whole of arrays that lie on many devices, as NumPy arrays on every process."""
     if jax.process_count() == 1:
         return jax.tree.map(np.asarray, tree)
-    from jax.experimental.multihost_utils import process_allgather
-
     return jax.tree.map(lambda x: np.asarray(process_allgather(x, tiled=True)), tree)
 
 
@@ -107,17 +105,13 @@ def agree(tree: Any) -> Any:
     """The arrays as the first process has them, on every process: rounding must not drive them apart."""
     if jax.process_count() == 1:
         return tree
-    from jax.experimental.multihost_utils import broadcast_one_to_all
-
-    return jax.tree.map(lambda x: np.asarray(x), broadcast_one_to_all(tree))
+    return jax.tree.map(np.asarray, broadcast_one_to_all(tree))
 
 
 def collect(value: Any) -> list[Any]:
     """The value of each process, something that JSON can hold, on every process. All of them wait for the last."""
     if jax.process_count() == 1:
         return [value]
-    from jax.experimental.multihost_utils import process_allgather
-
     text = np.frombuffer(json.dumps(value).encode(), np.uint8)
     lengths = np.asarray(process_allgather(np.array([len(text)], np.int32))).reshape(-1)
     filled = np.pad(text, (0, int(lengths.max()) - len(text)))

@@ -80,8 +80,6 @@ def shrink_quickly(image: np.ndarray, size: Size) -> np.ndarray:
     """An image (H, W) or (H, W, 3) by Pillow's box filter; one that grows is interpolated linearly."""
     if image.ndim == 3:
         return np.stack([shrink_quickly(image[..., c], size) for c in range(image.shape[-1])], axis=-1)
-    filtering = (
-        Image.Resampling.BOX if size[0] < image.shape[0] or size[1] < image.shape[1] else Image.Resampling.BILINEAR
-    )
+    shrinks = size[0] < image.shape[0] or size[1] < image.shape[1]
     picture = Image.fromarray(np.ascontiguousarray(image, np.float32))
-    return np.asarray(picture.resize((size[1], size[0]), filtering))
+    return np.asarray(picture.resize(size[::-1], Image.Resampling.BOX if shrinks else Image.Resampling.BILINEAR))

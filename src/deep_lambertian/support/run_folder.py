@@ -67,17 +67,13 @@ class RunFolder:
 
     def _check(self, description: dict[str, Any]) -> None:
         """Refuse a folder that holds results of something else."""
-        do = "choose another folder, or discard its results with --restart"
+        name, do = self._place.name, "choose another folder, or discard its results with --restart"
         if not self._place.is_file():
-            unknown = f"no {self._place.name} that says how they came about"
-            raise ValueError(f"{self.path}: holds results, but {unknown}; {do}")
+            raise ValueError(f"{self.path}: holds results, but no {name} that says how they came about; {do}")
         try:
-            found = json.loads(self._place.read_text())
-            differing = differences(found, description)
+            differing = differences(json.loads(self._place.read_text()), description)
         except (ValueError, AttributeError) as error:
-            raise ValueError(
-                f"{self.path}: holds results, but a {self._place.name} that cannot be read ({error}); {do}"
-            ) from error
+            raise ValueError(f"{self.path}: holds results, but a {name} that cannot be read ({error}); {do}") from error
         if differing:
             raise ValueError(
                 f"{self.path}: holds the results of another run: {listed(differing)}; "
@@ -165,8 +161,7 @@ def _shown(value: Any) -> str:
 
 def _check_agreement(descriptions: list[dict[str, Any]]) -> None:
     for process, description in enumerate(descriptions):
-        differing = differences(descriptions[0], description)
-        if differing:
+        if differing := differences(descriptions[0], description):
             raise ValueError(
                 f"expected all processes to be started with the same data and settings, got process {process} unlike "
                 f"process 0: {listed(differing)}"

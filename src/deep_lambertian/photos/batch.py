@@ -36,6 +36,7 @@ MARK = "posterior.npz"  # written last: an object that has it is done
 FILES = (MARK, "albedo.png", "normals.png", "lights.json")
 COLUMNS = ("object", "images", "light_x", "light_y", "light_z", "normals_std", "residual", "acceptance", "ok", "reason")
 KEPT = "the results written so far are intact"
+Batch = tuple[list[str], tuple[int, int]]  # names of objects to infer at once, and their arrays' (objects, images)
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,6 @@ class Photos:
     mask: np.ndarray
     lights: np.ndarray | None
     skipped: list[str]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Objects to be inferred at once, in arrays of `size` (objects, images)."""
-
-    names: list[str]
-    size: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -169,7 +162,6 @@ def plan(entries: dict[str, Entry], missing: list[str], batch: int) -> list[Batc
     Each size is compiled anew, which takes seconds. So numbers of images are taken together up to powers of two, and
     the objects of such a group come in batches of one size, as even as the whole listing allows.
     """
-
     groups: dict[tuple[int, bool], list[str]] = {}
     for name, entry in entries.items():
         groups.setdefault((max(entry.images - 1, 0).bit_length(), entry.lights), []).append(name)
@@ -179,7 +171,7 @@ def plan(entries: dict[str, Entry], missing: list[str], batch: int) -> list[Batc
     for _, names in sorted(groups.items()):
         size = -(-len(names) // -(-len(names) // batch)), max(1, *(entries[name].images for name in names))
         left = [name for name in names if name in mine]
-        batches += [Batch(left[start : start + size[0]], size) for start in range(0, len(left), size[0])]
+        batches += [(left[start : start + size[0]], size) for start in range(0, len(left), size[0])]
     return batches
 
 
@@ -205,14 +197,14 @@ def _work(
         if options.on_object is not None:
             options.on_object(name, reason)
 
-    for each in track(batches, "inferring, in batches"):
+    for names, size in track(batches, "inferring, in batches"):
         photos = []
-        for name in each.names:
+        for name in names:
             try:
                 photos.append(_read(source, name, numbers[name], model.shape, options.srgb))
             except ValueError as error:
                 report(name, str(error))
-        for one, posterior in zip(photos, infer(photos, each.size) if photos else (), strict=True):
+        for one, posterior in zip(photos, infer(photos, size) if photos else (), strict=True):
             if np.isfinite(posterior.scaled_normals).all() and np.isfinite(posterior.lights).all():
                 _save(out / one.name, one, posterior)
                 report(one.name)
@@ -240,15 +232,9 @@ def _read(source: ObjectFolder, name: str, number: int, shape: tuple[int, int], 
 
 def _infer(model: DLN, photos: list[Photos], layout: Layout, sampler: Sampler, seed: int) -> list[Posterior]:
     lights = [each.lights for each in photos if each.lights is not None]  # all of a batch have them, or none
+    images, masks = [each.images for each in photos], [each.mask for each in photos]
     try:
-        return model.infer_many(
-            [each.images for each in photos],
-            lights or None,
-            [each.mask for each in photos],
-            seed=seed,
-            sampler=sampler,
-            layout=layout,
-        )
+        return model.infer_many(images, lights or None, masks, seed=seed, sampler=sampler, layout=layout)
     except jax.errors.JaxRuntimeError as error:  # not to be taken for a peer's death: no other process is involved
         raise OSError(f"inference of {len(photos)} objects has failed; try a smaller batch ({error})") from error
 

@@ -239,15 +239,15 @@ def listing(*counts: int) -> dict[str, Entry]:
 def test_batches_share_few_sizes_that_do_not_depend_on_what_is_missing(monkeypatch):
     entries = listing(*[3, 4, 1, 9, 5] * 20)
     whole = batch.plan(entries, list(entries), batch=32)
-    assert {each.size for each in whole} == {(20, 1), (20, 4), (20, 9), (20, 5)}
-    assert sorted(name for each in whole for name in each.names) == list(entries)
+    assert {size for _, size in whole} == {(20, 1), (20, 4), (20, 9), (20, 5)}
+    assert sorted(name for names, _ in whole for name in names) == list(entries)
     some = batch.plan(entries, ["000", "099"], batch=32)
-    assert {each.size for each in some} == {(20, 4), (20, 5)}
+    assert {size for _, size in some} == {(20, 4), (20, 5)}
     monkeypatch.setattr("jax.process_count", lambda: 3)
     shares = []
     for process in range(3):
         monkeypatch.setattr("jax.process_index", lambda process=process: process)
-        shares.append([name for each in batch.plan(entries, list(entries), batch=7) for name in each.names])
+        shares.append([name for names, _ in batch.plan(entries, list(entries), batch=7) for name in names])
     assert sorted(name for share in shares for name in share) == list(entries)
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 

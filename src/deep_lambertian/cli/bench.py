@@ -42,8 +42,7 @@ def run(options: argparse.Namespace) -> None:
             progress.print(f"measured: {group}")
             figures |= found
     if options.json:
-        rounded = {name: round(value, 4) for name, value in figures.items()}
-        print_json(nested(rounded))
+        print_json(nested({name: round(value, 4) for name, value in figures.items()}))
         return
     table = Table("figure", "value")
     for name, value in figures.items():

@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
     report = check(data)
     save_png(options.sheet, contact_sheet(data))
     if options.json:
-        print_json({**report.as_dict(), "sheet": str(options.sheet)})
+        print_json({**vars(report), "sheet": str(options.sheet)})
         return
     counts = sorted(report.images_per_object.values())
     height, width = report.size

@@ -8,7 +8,7 @@ bundled model. Writes two reports to relight the faces on, and pictures.
 import argparse
 from pathlib import Path
 
-from deep_lambertian.cli.options import check_writable, print_json, progress_printer
+from deep_lambertian.cli.options import check_writable, print_json, printer_of
 
 EXAMPLE = "example: dln demo --out demo"
 
@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
     from deep_lambertian.support.pictures import save_png
 
     options.out.mkdir(parents=True, exist_ok=True)
-    found = demonstrate(options.out, options.seed, options.iterations, progress_printer(options))
+    found = demonstrate(options.out, options.seed, options.iterations, printer_of(options))
     save_png(options.out / "faces.png", demonstration_picture(found))
     save_picture(options.out / "portrait.png", to_bytes(found.portrait.photo, True))
     save_files(options.out / "portrait", found.result, "A portrait, found and relit")

@@ -14,14 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deep_lambertian.cli.options import (
-    add_inference_arguments,
-    add_process_arguments,
-    check_writable,
-    numbers,
-    print_json,
-    progress_printer,
-)
+from deep_lambertian.cli.options import add_inference, add_processes, check_writable, numbers, print_json, printer_of
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -35,24 +28,21 @@ EXAMPLE = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_inference_arguments(parser, "object", "images")
-    parser.add_argument(
-        "photos", type=Path, nargs="+", metavar="PHOTO", help="photos of one thing, or one folder of many objects"
-    )
+    add_inference(parser, "object", "images")
+    photo = "photos of one thing, or one folder of many objects"
+    parser.add_argument("photos", type=Path, nargs="+", metavar="PHOTO", help=photo)
     parser.add_argument("--out", type=Path, help="folder of the results (default, for photos: PHOTO-dln beside it)")
     photos = parser.add_argument_group("photos")
     photos.add_argument("--lights", type=Path, metavar="FILE", help="known lights: three numbers for each photo")
     photos.add_argument("--mask", type=Path, metavar="FILE", help="a picture, white where the photos' pixels count")
     photos.add_argument("--box", metavar="L,T,W,H", help="roughly where the face is, in pixels of the photo")
     photos.add_argument("--no-align", action="store_true", help="look for no face: the photo, or --box, is the object")
-    photos.add_argument(
-        "--all-faces", action="store_true", help="do every face of a photo, each in a folder of its own"
-    )
+    photos.add_argument("--all-faces", action="store_true", help="do every face of a photo, each in its own folder")
     photos.add_argument("--samples", type=int, default=10, metavar="N", help="states of a chain to keep (default: 10)")
     folders = parser.add_argument_group("a folder of objects")
     folders.add_argument("--batch", type=int, default=32, metavar="N", help="at most N objects at once (default: 32)")
     folders.add_argument("--restart", action="store_true", help="discard the results that --out holds, and begin anew")
-    add_process_arguments(parser)
+    add_processes(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -73,12 +63,9 @@ def _photos(options: argparse.Namespace) -> int:
 
     pictures = read_photos(options.photos, srgb=not options.linear)  # before the model: a bad photo costs no time
     box = None if options.box is None else numbers(options.box, 4, "--box", "LEFT,TOP,WIDTH,HEIGHT")
-    known: dict[str, Any] = {"mask": None, "lights": None}
-    if options.mask is not None:
-        known["mask"] = read_mask(options.mask, pictures[0][1].shape[:2])
-    if options.lights is not None:
-        names = [name for name, _ in pictures]
-        known["lights"] = read_lights(options.lights.read_bytes(), str(options.lights), names)
+    mask = None if options.mask is None else read_mask(options.mask, pictures[0][1].shape[:2])
+    lights, names = options.lights, [name for name, _ in pictures]
+    lights = None if lights is None else read_lights(lights.read_bytes(), str(lights), names)
     if options.all_faces and (len(pictures) > 1 or box is not None or options.no_align):
         raise ValueError("--all-faces: expected one photo, and neither --box nor --no-align")
     out = options.out or options.photos[0].with_name(f"{options.photos[0].stem}-dln")
@@ -86,7 +73,7 @@ def _photos(options: argparse.Namespace) -> int:
     # Not closed: an error is told at once, while what is being compiled goes on until the program ends.
     pool = ThreadPoolExecutor(thread_name_prefix="beside")
     said = []
-    for number, result in enumerate(_results(options, pool, pictures, box, **known)):
+    for number, result in enumerate(_results(options, pool, pictures, box, mask, lights)):
         here = out / f"face-{number + 1}" if options.all_faces else out
         said.append(_write(here, result, options, pool))
     if options.json:
@@ -143,11 +130,10 @@ def _write(folder: Path, result: Any, options: argparse.Namespace, pool: "Execut
             place = f"azimuth {each['azimuth_deg']:+.0f}°, elevation {each['elevation_deg']:+.0f}°"
             print(f"light of {each['photo']}: {place} (right and up are positive)")
         for warning in warnings:
-            progress_printer(options)(f"note: {warning}")
+            printer_of(options)(f"note: {warning}")
         print(f"report: {report}")
-    figures = summary(result.posterior)
-    words = {"notes": list(result.notes), "warnings": warnings}
-    return {"out": str(folder), "report": str(report), "lights": lights, **figures, **words}
+    found = {"out": str(folder), "report": str(report), "lights": lights, **summary(result.posterior)}
+    return found | {"notes": list(result.notes), "warnings": warnings}
 
 
 def _folder(path: Path, options: argparse.Namespace) -> int:
@@ -165,25 +151,16 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
     from deep_lambertian.model import load_model
     from deep_lambertian.photos.batch import KEPT, BatchOptions, infer_folder
 
-    say, processes = progress_printer(options), jax.process_count()
+    say, processes = printer_of(options), jax.process_count()
     if processes > 1:  # said first: JAX ends a process whose peer has died with words of its own
         hint = "if one dies, all stop within 30 s; start them again, as many as you like, to do what is missing"
         say(f"one of {processes} processes: {hint}")
     with distributed.peers(KEPT):
         model = distributed.together(lambda: load_model(options.model))
-    result = infer_folder(
-        model,
-        path,
-        options.out,
-        model.sampler.override(iterations=options.iterations, chains=options.chains),
-        seed=options.seed,
-        options=BatchOptions(
-            options.batch,
-            not options.linear,
-            options.restart,
-            on_object=lambda _, reason: say(f"skipped: {reason}") if reason else None,
-        ),
-    )
+    sampler = model.sampler.override(iterations=options.iterations, chains=options.chains)
+    on_object = lambda _, reason: say(f"skipped: {reason}") if reason else None
+    chosen = BatchOptions(options.batch, not options.linear, options.restart, on_object)
+    result = infer_folder(model, path, options.out, sampler, seed=options.seed, options=chosen)
     if distributed.is_first():
         counts = {"done": result.done, "before": result.before, "failed": len(result.failed)}
         if options.json:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 
-def add_inference_arguments(parser: argparse.ArgumentParser, what: str, pictures: str) -> None:
+def add_inference(parser: argparse.ArgumentParser, what: str, pictures: str) -> None:
     """Of commands that infer something, called `what`, from pictures, which are called so."""
     parser.add_argument("model", metavar="MODEL", help="a bundled model's name (see dln models) or a model file")
     parser.add_argument("--chains", type=int, metavar="N", help=f"N chains for each {what} (default: the preset's)")
@@ -17,7 +17,7 @@ def add_inference_arguments(parser: argparse.ArgumentParser, what: str, pictures
     parser.add_argument("--linear", action="store_true", help=linear)
 
 
-def add_process_arguments(parser: argparse.ArgumentParser) -> None:
+def add_processes(parser: argparse.ArgumentParser) -> None:
     """Of commands that many processes can share."""
     group = parser.add_argument_group("many processes")
     group.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 listens")
@@ -53,14 +53,9 @@ def check_writable(path: Path) -> None:
         ) from error
 
 
-def progress_printer(options: argparse.Namespace) -> Callable[[str], None]:
+def printer_of(options: argparse.Namespace) -> Callable[[str], None]:
     """A function that prints what is being done, on standard error, unless --quiet is given."""
-
-    def say(text: str) -> None:
-        if not options.quiet:
-            print(text, file=sys.stderr, flush=True)
-
-    return say
+    return lambda text: None if options.quiet else print(text, file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:

@@ -7,7 +7,7 @@ named; where probes lie in folders of people's names too, the error is counted.
 import argparse
 from pathlib import Path
 
-from deep_lambertian.cli.options import add_inference_arguments, print_json, progress_printer
+from deep_lambertian.cli.options import add_inference, print_json, printer_of
 
 EXAMPLE = """examples:
   dln recognize yaleb24 --gallery people/ --probe new-photos/ --out answers.csv
@@ -15,17 +15,12 @@ EXAMPLE = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_inference_arguments(parser, "person", "photos")
+    add_inference(parser, "person", "photos")
     parser.add_argument("--gallery", type=Path, required=True, metavar="DIR", help="known photos of each person")
     parser.add_argument("--probe", type=Path, required=True, metavar="DIR", help="photos to be named")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the answers as CSV")
-    parser.add_argument(
-        "--rule",
-        choices=("shadow", "plain"),
-        default="shadow",
-        help="distance to the images with shadows, weighted by the learned noise, or to the plain subspace "
-        "(default: shadow)",
-    )
+    rule = "distance to images with shadows, weighted by the learned noise, or to the plain subspace (default: shadow)"
+    parser.add_argument("--rule", choices=("shadow", "plain"), default="shadow", help=rule)
     parser.add_argument("--no-align", action="store_true", help="look for no face: the photos are cropped already")
 
 
@@ -43,9 +38,8 @@ def run(options: argparse.Namespace) -> int:
     sampler = model.sampler.override(chains=options.chains, iterations=options.iterations)
     read = {"align": not options.no_align, "srgb": not options.linear}
     gallery = learn_people(model, options.gallery, seed=options.seed, sampler=sampler, **read)
-    say = progress_printer(options)
     for problem in gallery.problems:
-        say(f"left out of the gallery: {problem}")
+        printer_of(options)(f"left out of the gallery: {problem}")
     answers = recognize_photos(gallery, options.probe, rule=options.rule)
     if all(each.problem for each in answers):
         raise ValueError(f"{options.probe}: expected photos that can be named, got none: {answers[0].problem}")

@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from deep_lambertian.cli.options import progress_printer
+from deep_lambertian.cli.options import printer_of
 
 EXAMPLE = """examples:
   dln reproduce yaleb CroppedYale.zip --protocol dev --faces faces48.npz --out yale
@@ -23,21 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", type=Path, metavar="PATH", help="the database, a folder or an archive")
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file too")
-    parser.add_argument(
-        "--protocol",
-        choices=["dev", "confirm", "paper"],
-        default="dev",
-        help="who is trained on, who tested: dev, on which settings are chosen (default), confirm, a second fold to "
-        "confirm them on, or paper",
-    )
+    who = "who is trained on, who tested: dev, for choosing settings (default), confirm, a second fold, or paper"
+    parser.add_argument("--protocol", choices=["dev", "confirm", "paper"], default="dev", help=who)
     parser.add_argument("--preset", choices=["best", "paper", "quick"], default="best", help="how to train")
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help="as in train")
-    parser.add_argument(
-        "--beside",
-        default="paper,separate",
-        metavar="LIST",
-        help="other ways to train whose figures stand beside: paper, separate, both (the default) or none",
-    )
+    beside = "other ways to train whose figures stand beside: paper, separate, both (the default) or none"
+    parser.add_argument("--beside", default="paper,separate", metavar="LIST", help=beside)
     parser.add_argument("--faces", type=Path, metavar="PATH", help="faces that the published recipe first learns from")
     parser.add_argument("--model", metavar="NAME", help="a trained model, by name or path: nothing is trained")
     parser.add_argument("--only", choices=PARTS, action="append", metavar="PART", help=f"one of {', '.join(PARTS)}")
@@ -50,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    results, page = (_yaleb if options.experiment == "yaleb" else _aloi)(options, progress_printer(options))
+    results, page = (_yaleb if options.experiment == "yaleb" else _aloi)(options, printer_of(options))
     if options.json is not None:
         from deep_lambertian.support.files import write_json
 

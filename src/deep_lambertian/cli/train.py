@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deep_lambertian.cli.options import add_process_arguments, print_json, progress_printer
+from deep_lambertian.cli.options import add_processes, print_json, printer_of
 from deep_lambertian.data.registry import describe, kinds, load
 
 EXAMPLE = """examples:
@@ -30,19 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--objects", metavar="FIRST..LAST", help="only the objects from FIRST to LAST, or a list A,B,C")
     parser.add_argument("--preset", choices=["best", "paper", "quick"], help="settings to start from (default: best)")
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML file")
-    parser.add_argument(
-        "--set",
-        dest="settings",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change one setting, such as iterations=6 or cd.learning_rate=0.01; may be given several times",
-    )
+    change = "change one setting, such as iterations=6 or cd.learning_rate=0.01; may be given several times"
+    parser.add_argument("--set", dest="settings", action="append", default=[], metavar="KEY=VALUE", help=change)
     parser.add_argument("--faces", type=Path, metavar="PATH", help="faces that the albedo prior first learns from")
     parser.add_argument("--compact", metavar="FILE", type=Path, help="write the model in half precision to FILE too")
     parser.add_argument("--restart", action="store_true", help="begin anew in a folder that holds a run")
     parser.add_argument("--tensorboard", action="store_true", help="write the monitors for TensorBoard too")
-    add_process_arguments(parser)
+    add_processes(parser)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -59,16 +53,9 @@ def run(options: argparse.Namespace) -> None:
         faces = load_faces(options.faces, size=data.shape[0])
     from deep_lambertian.learning.train import train
 
-    say = progress_printer(options)
-    model = train(
-        data,
-        config,
-        faces=faces,
-        out=options.out,
-        restart=options.restart,
-        tensorboard=options.tensorboard,
-        on_step=lambda monitors: say(line(monitors)) if first else None,
-    )
+    on_step = lambda monitors: printer_of(options)(line(monitors)) if first else None
+    same = {name: getattr(options, name) for name in ("out", "restart", "tensorboard")}
+    model = train(data, config, faces=faces, on_step=on_step, **same)
     if not first:
         return
     path = options.out / "model.safetensors"
@@ -133,5 +120,4 @@ def _data(options: argparse.Namespace) -> Any:
         return data.objects(options.objects.split(","))
     for name in (first, last):
         data.object(name)  # an unknown name is an error that lists those there are
-    chosen = data.names[data.names.index(first) : data.names.index(last) + 1]
-    return data.objects(chosen)
+    return data.objects(data.names[data.names.index(first) : data.names.index(last) + 1])

@@ -81,10 +81,8 @@ def prediction_errors(views: Views, surfaces: dict[str, np.ndarray]) -> dict[str
     light of max(M ℓ, 0), of a subspace its coefficients, of an image its brightness.
     """
     seen = views.mask.reshape(-1)
-    photo, others, taught = (
-        images.reshape(-1, seen.size)[:, seen].astype(np.float64)
-        for images in (views.photo, views.others, views.taught)
-    )
+    images = (views.photo, views.others, views.taught)
+    photo, others, taught = (each.reshape(-1, seen.size)[:, seen].astype(np.float64) for each in images)
     found = {name: relighting_rmse(surface[seen], others) for name, surface in surfaces.items()}
     left, singular, _ = np.linalg.svd(taught.T, full_matrices=False)
     basis = (left * singular)[:, :RANK] / np.sqrt(len(taught))
@@ -147,17 +145,14 @@ def reproduce(
     folder = RunFolder(out, "experiment", description, restart=restart)
     dln = given or _train(learned, config, folder.path / "training", restart, say)
     views = Views.of(learned, held_out)
-    masks = [each.mask for each in views]
     settings: dict[str, Any] = {"seed": seed} | ({"iterations": 20} if quick else {})
     surfaces = {}
     for name, images in (("dln", [v.photo[None] for v in views]), ("dln_training", [v.taught for v in views])):
         say(f"{name}: surfaces of {len(views)} objects from {sum(map(len, images))} images")
-        surfaces[name] = infer_kept(dln, images, folder, name, BATCH, masks=masks, **settings)
+        surfaces[name] = infer_kept(dln, images, folder, name, BATCH, masks=[v.mask for v in views], **settings)
     say("predicting the other held-out images")
-    rows = [
-        prediction_errors(each, {name: found["scaled"][i] for name, found in surfaces.items()})
-        for i, each in enumerate(views)
-    ]
+    scaled = {name: found["scaled"] for name, found in surfaces.items()}
+    rows = [prediction_errors(v, {name: each[i] for name, each in scaled.items()}) for i, v in enumerate(views)]
     predicted = sum(len(each.others) for each in views)
     results: dict[str, Any] = {
         "protocol": "aloi",

@@ -26,6 +26,7 @@ from deep_lambertian.tasks.distances import cone_distances, nearest, relighting_
 SIZE, NOISE = 24, 0.02
 LEARNERS, STRANGERS, IMAGES = 100, 12, 12
 BUNDLED = "yaleb24"
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,7 @@ class Demonstration:
     result: Result
 
 
-def demonstrate(
-    out: Path, seed: int = 0, iterations: int | None = None, say: Callable[[str], None] = print
-) -> Demonstration:
+def demonstrate(out: Path, seed: int = 0, iterations: int | None = None, say: Say = print) -> Demonstration:
     """Train, infer, relight and recognize; the trained model is left in `out`."""
     people = draw_faces(LEARNERS + STRANGERS, IMAGES, SIZE, seed, noise=NOISE)
     learners, strangers = _part(people, slice(None, LEARNERS)), _part(people, slice(LEARNERS, None))
@@ -53,8 +52,7 @@ def demonstrate(
     model.save(out / "model.safetensors")
     say(f"one image of each of {STRANGERS} strangers: their surfaces, their other images, who is who")
     posts = model.infer_many(list(strangers.images[:, 0]), seed=seed, chains=2, iterations=iterations or 200)
-    average = mean_normals(learners.albedo[..., None] * learners.normals)
-    figures = judge(model, posts, strangers, average)
+    figures = judge(model, posts, strangers, mean_normals(learners.albedo[..., None] * learners.normals))
     say(f"a photo in colour: find the face, and infer it by the bundled model {BUNDLED}")
     portrait = draw_portrait(seed)
     bundled = load_model(BUNDLED)
@@ -84,10 +82,9 @@ def judge(model: DLN, posts: list[Posterior], people: Scenes, average: np.ndarra
     def wrong(distances: np.ndarray) -> float:
         return 100 * float(np.mean(nearest(distances) != whose))
 
-    everybody = np.broadcast_to(average.reshape(1, -1, 3), truth.shape)
     return {
         "normals_deg": float(angles(normals, truth, axis=-1).mean()),
-        "normals_deg_mean_shape": float(angles(everybody, truth, axis=-1).mean()),
+        "normals_deg_mean_shape": float(angles(average.reshape(1, -1, 3), truth, axis=-1).mean()),
         "relighting_rmse": relit(found),
         "relighting_rmse_mean_shape": relit(plain),
         "one_shot_error": wrong(cone_distances(found, probes, noise)),

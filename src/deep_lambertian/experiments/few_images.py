@@ -18,10 +18,10 @@ from deep_lambertian.inference.inputs import Layout
 from deep_lambertian.model import DLN
 from deep_lambertian.support.run_folder import RunFolder
 from deep_lambertian.tasks import baselines
-from deep_lambertian.tasks.baselines import mean_shape
 from deep_lambertian.tasks.distances import cone_distances, nearest, relighting_rmse, subspace_distances
 
 GALLERY, PROBES = 1, (2, 3, 4)  # subsets: images to learn a person from, and images to recognize
+COUNTS = (1, 2, 4, 7)  # input images for which surfaces are judged
 BATCH = 70  # sets of images at a time: results are kept as they come
 Key = tuple[int, tuple[int, ...]]  # a person, and which of its gallery images
 Surfaces = dict[Key, dict[str, np.ndarray]]  # what they give: scaled and unit normals (V, 3) and albedo (V,)
@@ -72,14 +72,8 @@ class RecognitionTest:
         people, number = np.nonzero(np.isin(data.subsets, PROBES) & there)
         if not len(people):
             raise ValueError(f"expected images of subsets {PROBES} to recognize, got none")
-        return cls(
-            data.names,
-            data.shape,
-            [row[chosen] for row, chosen in zip(flat, gallery, strict=True)],
-            flat[people, number],
-            people,
-            data.subsets[people, number],
-        )
+        images = [row[chosen] for row, chosen in zip(flat, gallery, strict=True)]
+        return cls(data.names, data.shape, images, flat[people, number], people, data.subsets[people, number])
 
     def choices(self, most: int = 7, each: int = 10, seed: int = 0) -> list[Choice]:
         """For one image every choice, for all of them the only one, and in between `each` drawn at random.
@@ -146,19 +140,13 @@ def infer_sets(
     The more images, the less there is to average over: unless given, the preset's chains are shared by the images of a
     set. Sets with as many chains share a shape, so that few shapes are compiled.
     """
-    given = settings.pop("chains", None)
-    found = {}
-
-    def chains_of(key: Key) -> int:
-        return given or math.ceil(model.sampler.chains / len(key[1]))
-
-    for chains, group in groupby(sorted(sets, key=lambda key: len(key[1])), chains_of):
+    given, found = settings.pop("chains", None), {}
+    ordered = sorted(sets, key=lambda key: len(key[1]))
+    for chains, group in groupby(ordered, lambda key: given or math.ceil(model.sampler.chains / len(key[1]))):
         alike = list(group)
         images = [test.images[person][list(chosen)].reshape(-1, *test.shape) for person, chosen in alike]
-        numbers = [sets.index(key) for key in alike]
-        arrays = infer_kept(
-            model, images, folder, f"{name}-{chains}", BATCH, numbers=numbers, chains=chains, **settings
-        )
+        shared = {"numbers": [sets.index(key) for key in alike], "chains": chains} | settings
+        arrays = infer_kept(model, images, folder, f"{name}-{chains}", BATCH, **shared)
         found |= {key: {what: values[i] for what, values in arrays.items()} for i, key in enumerate(alike)}
     return found
 
@@ -167,7 +155,7 @@ def mean_shape_sets(normals: np.ndarray, test: RecognitionTest, sets: list[Key])
     """The same by the average normals (H, W, 3) of other people."""
     flat, found = normals.reshape(-1, 3), {}
     for person, chosen in sets:
-        scaled = mean_shape(flat, test.images[person][list(chosen)])
+        scaled = baselines.mean_shape(flat, test.images[person][list(chosen)])
         found[person, chosen] = {"scaled": scaled, "normals": flat, "albedo": np.linalg.norm(scaled, axis=1)}
     return found
 
@@ -180,16 +168,11 @@ def common_map(model: DLN, train: Dataset, references: np.ndarray, seed: int) ->
     images, masks = zip(*((images, mask) for _, images, mask, _ in train.each()), strict=True)
     posts = model.infer_many(images, mask=masks, seed=seed, iterations=100)
     found = np.concatenate([post.normals.reshape(-1, 3) for post in posts])
-    truth = references.reshape(-1, 3) / np.maximum(np.linalg.norm(references.reshape(-1, 3), axis=1), 1e-12)[:, None]
-    return np.linalg.lstsq(found, truth, rcond=None)[0]
+    return np.linalg.lstsq(found, baselines.unit(references.reshape(-1, 3)), rcond=None)[0]
 
 
 def judge(
-    surfaces: Surfaces,
-    test: RecognitionTest,
-    references: np.ndarray,
-    counts: tuple[int, ...],
-    mapped: np.ndarray | None = None,
+    surfaces: Surfaces, test: RecognitionTest, references: np.ndarray, mapped: np.ndarray | None = None
 ) -> dict[str, dict[str, Any]]:
     """By number of images: normals' errors in degrees, albedo's correlation, and the error in predicting the probes.
 
@@ -197,7 +180,7 @@ def judge(
     """
     found: dict[str, dict[str, Any]] = {"normals_deg": {}, "albedo_correlation": {}, "relighting_rmse": {}}
     flat = references.reshape(len(references), -1, 3)
-    for count in counts:
+    for count in COUNTS:
         chosen = [(flat[person], person, value) for (person, shown), value in surfaces.items() if len(shown) == count]
         if not chosen:
             continue
@@ -228,7 +211,6 @@ def baseline_methods(test: RecognitionTest) -> dict[str, Method]:
     def filtered(transform: Callable[..., np.ndarray]) -> Method:
         images = [transform(each, test.shape) for each in test.images]
         probes = transform(test.probes, test.shape)
-
         return lambda choice: baselines.correlation(choice.of(images), probes)
 
     return {

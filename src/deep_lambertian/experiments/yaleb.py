@@ -24,7 +24,6 @@ from deep_lambertian.tasks.baselines import features, learn_features, mean_norma
 
 PARTS = ("samples", "inference", "relighting", "recognition")
 BESIDE = ("paper", "separate")
-COUNTS = (1, 2, 4, 7)  # input images for which surfaces are judged
 Say = Callable[[str], None]
 
 
@@ -148,12 +147,12 @@ def reproduce(
 
 def _choices(test: RecognitionTest, options: Options) -> list[Choice]:
     """The choices of images that the parts of the run need."""
-    choices = test.choices(each=3 if options.quick else 10, seed=options.seed)
-    choices = [choice for choice in choices if choice.k <= options.most]
+    drawn = test.choices(each=3 if options.quick else 10, seed=options.seed)
+    choices = [choice for choice in drawn if choice.k <= options.most]
     if options.quick:
         choices = [choice for k in (1, 2) for choice in [each for each in choices if each.k == k][:3]]
     if "recognition" not in options.parts:  # surfaces are judged for these numbers of images only
-        choices = [choice for choice in choices if choice.k in COUNTS]
+        choices = [choice for choice in choices if choice.k in few_images.COUNTS]
     return choices
 
 
@@ -169,9 +168,8 @@ def _description(options: Options, data: Dataset, model: DLN | None) -> dict[str
 
 def configs(options: Options) -> dict[str, Config]:
     """The settings of every model that the run trains, by its name in the tables."""
-    main = Config.of_preset("quick" if options.quick else options.preset).override(
-        seed=options.seed, **options.settings
-    )
+    preset = "quick" if options.quick else options.preset
+    main = Config.of_preset(preset).override(seed=options.seed, **options.settings)
     found = {"dln": main}
     if "separate" in options.beside and options.preset == "best" and main.prior == "joint":
         found["dln_separate"] = main.override(prior="separate")
@@ -194,8 +192,7 @@ def _models(
         faces = None
         if options.faces is not None and config.start == "random" and config.prior == "separate":
             faces = load_faces(options.faces, size=learners.shape[0])
-        folder = out / f"training-{name}"
-        found[name] = train(learners, config, faces=faces, out=folder, restart=restart)
+        found[name] = train(learners, config, faces=faces, out=out / f"training-{name}", restart=restart)
     return found
 
 
@@ -207,10 +204,9 @@ def _judge(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
 
         def make(name: str = name, surfaces: Surfaces = surfaces) -> dict[str, Any]:
             if name not in found.models:
-                return judge(surfaces, found.test, found.references, COUNTS)
+                return judge(surfaces, found.test, found.references)
             mapped = common_map(found.models[name], found.train, found.train_references, found.options.seed)
-            figures = judge(surfaces, found.test, found.references, COUNTS, mapped)
-            return figures | {"common_map": mapped.tolist()}
+            return judge(surfaces, found.test, found.references, mapped) | {"common_map": mapped.tolist()}
 
         tables[name] = folder.figures(f"judged-{name}", make)
     return {
@@ -229,9 +225,8 @@ def _recognize(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, A
     errors = {}
     for name, method in methods.items():
         say(f"recognition: {name}")
-        errors[name] = folder.figures(
-            f"recognition-{name}", lambda method=method: few_images.recognition_errors(method, test, found.choices)
-        )
+        judged = lambda method=method: few_images.recognition_errors(method, test, found.choices)
+        errors[name] = folder.figures(f"recognition-{name}", judged)
     return errors
 
 

@@ -36,6 +36,7 @@ MARK = "posterior.npz"  # written last: an object that has it is done
 FILES = (MARK, "albedo.png", "normals.png", "lights.json")
 COLUMNS = ("object", "images", "light_x", "light_y", "light_z", "normals_std", "residual", "acceptance", "ok", "reason")
 KEPT = "the results written so far are intact"
+Batch = tuple[list[str], tuple[int, int]]  # names of objects to infer at once, and their arrays' (objects, images)
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,6 @@ class Photos:
     mask: np.ndarray
     lights: np.ndarray | None
     skipped: list[str]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Objects to be inferred at once, in arrays of `size` (objects, images)."""
-
-    names: list[str]
-    size: tuple[int, int]
 
 
 Infer = Callable[[list[Photos], tuple[int, int]], list[Posterior]]  # photos, in arrays of such a size
@@ -178,7 +171,7 @@ def plan(entries: dict[str, Entry], missing: list[str], batch: int) -> list[Batc
     for _, names in sorted(groups.items()):
         size = -(-len(names) // -(-len(names) // batch)), max(1, *(entries[name].images for name in names))
         left = [name for name in names if name in mine]
-        batches += [Batch(left[start : start + size[0]], size) for start in range(0, len(left), size[0])]
+        batches += [(left[start : start + size[0]], size) for start in range(0, len(left), size[0])]
     return batches
 
 
@@ -199,14 +192,14 @@ def _work(
         if options.on_object is not None:
             options.on_object(name, reason)
 
-    for each in track(batches, "inferring, in batches"):
+    for names, size in track(batches, "inferring, in batches"):
         photos = []
-        for name in each.names:
+        for name in names:
             try:
                 photos.append(_read(source, name, numbers[name], model.shape, options.srgb))
             except ValueError as error:
                 report(name, str(error))
-        for one, posterior in zip(photos, infer(photos, each.size) if photos else (), strict=True):
+        for one, posterior in zip(photos, infer(photos, size) if photos else (), strict=True):
             if np.isfinite(posterior.scaled_normals).all() and np.isfinite(posterior.lights).all():
                 _save(out / one.name, one, posterior)
                 report(one.name)

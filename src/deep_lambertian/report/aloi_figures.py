@@ -31,7 +31,9 @@ def draw(found: AloiFindings, out: Path) -> Path:
     lights = found.model.sample_lights(LIGHTS, results["seed"])
     save_png(out / "figure8.png", objects_sheet(views, found.surfaces, lights))
     prediction_plot(results, out / "prediction.png")
-    write_csv(out / "objects.csv", objects_rows(results))
+    names = list(results["prediction_rmse"])
+    errors = ([name, row["input"], *(f"{row[n]:.6f}" for n in names)] for name, row in results["per_object"].items())
+    write_csv(out / "objects.csv", [["object", "input", *names], *errors])
     most = max(len(each.others) for each in views)
     sections = [
         Section(
@@ -127,13 +129,6 @@ def prediction_table(results: dict[str, Any]) -> Table:
             cells[-1] = f"{less['mean']:+.4f} ({less['interval'][0]:+.4f} to {less['interval'][1]:+.4f})"
         rows.append(cells)
     return rows
-
-
-def objects_rows(results: dict[str, Any]) -> Table:
-    """Errors object by object, under the methods' own names, which are the first row."""
-    names = list(results["prediction_rmse"])
-    errors = ([name, row["input"], *(f"{row[n]:.6f}" for n in names)] for name, row in results["per_object"].items())
-    return [["object", "input", *names], *errors]
 
 
 def _order(results: dict[str, Any]) -> list[str]:

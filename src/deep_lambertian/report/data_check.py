@@ -1,7 +1,6 @@
 """What is in a data set, and what is wrong with it: `dln data check`."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,7 +14,7 @@ MUCH = 0.2  # the share of such pixels above which an image is warned of
 
 @dataclass(frozen=True)
 class Report:
-    """Counts, and warnings in words. `usable` is false where nothing can be learned from the data."""
+    """Counts, and warnings in words."""
 
     kind: str
     objects: int
@@ -28,9 +27,6 @@ class Report:
     saturated: dict[str, float]
     dark: dict[str, float]
     warnings: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**self.__dict__, "size": list(self.size)}
 
 
 def check(data: Dataset) -> Report:

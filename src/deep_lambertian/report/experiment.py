@@ -16,8 +16,6 @@ from deep_lambertian.support.files import atomic_write, write_csv, write_json, w
 from deep_lambertian.support.pictures import grey, normal_colours, sheet
 
 QUICK = "A quick run: too short for its figures to be quoted."
-
-
 Table = Sequence[Sequence[str]]  # a row of heads, and rows of cells
 
 
@@ -71,20 +69,11 @@ def demonstration_page(found: Demonstration, number: int = 0) -> Page:
         "{relighting_rmse_mean_shape:.3f}), and {one_shot_error:.1f} % of them are given to the wrong person "
         "(nearest neighbour {one_shot_error_nearest_neighbor:.1f} %).".format(count=len(found.posts), **found.figures),
     ]
-    lights = people.lights[number, 1:4]
     pictures = [("true albedo", grey(people.albedo[number])), ("true normals", normal_colours(people.normals[number]))]
-    for i, (light, real) in enumerate(zip(lights, people.images[number, 1:4], strict=True)):
+    for i, (light, real) in enumerate(zip(people.lights[number, 1:4], people.images[number, 1:4], strict=True)):
         pictures += [(f"relit, light {i + 1}", grey(post.relight(light))), (f"true, light {i + 1}", grey(real))]
-    return Page(
-        title="A face from one image",
-        inputs=[("the one image", grey(people.images[number, 0]))],
-        pictures=pictures,
-        scaled_normals=post.scaled_normals,
-        colour=None,
-        srgb=True,
-        posterior=post,
-        notes=notes,
-    )
+    inputs, words = [("the one image", grey(people.images[number, 0]))], "A face from one image"
+    return Page(words, inputs, pictures, post.scaled_normals, colour=None, srgb=True, posterior=post, notes=notes)
 
 
 def demonstration_picture(found: Demonstration, count: int = 3) -> Image.Image:

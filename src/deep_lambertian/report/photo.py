@@ -172,18 +172,11 @@ def page_of(result: Result, title: str, photo: np.ndarray) -> Page:
     others = [(each.name, to_bytes(each.colour, result.srgb)) for each in result.photos[1:6]]
     height, width = result.scaled_normals.shape[:2]
     size = (min(height, MOST_ROWS), max(8, round(width * min(1, MOST_ROWS / height))))
-    coloured = float(np.abs(result.colour - 1).max()) > 0.01
-    return Page(
-        title=title,
-        inputs=[(name, thumbnail(picture)) for name, picture in ((first.name, photo), *others)],
-        pictures=[],
-        scaled_normals=shrink_quickly(result.scaled_normals, size),
-        colour=shrink_quickly(result.colour, size) if coloured else None,
-        srgb=result.srgb,
-        posterior=result.posterior,
-        notes=list(result.notes),
-        aspect=first.alignment.aspect,
-    )
+    inputs = [(name, thumbnail(picture)) for name, picture in ((first.name, photo), *others)]
+    surface, coloured = shrink_quickly(result.scaled_normals, size), float(np.abs(result.colour - 1).max()) > 0.01
+    colour = shrink_quickly(result.colour, size) if coloured else None
+    notes, aspect = list(result.notes), first.alignment.aspect
+    return Page(title, inputs, [], surface, colour, result.srgb, result.posterior, notes, aspect)
 
 
 def displayed(page: Page, light: Any, ambient: float = 0.0, intensity: float = 1.0) -> np.ndarray:
@@ -200,9 +193,8 @@ def displayed(page: Page, light: Any, ambient: float = 0.0, intensity: float = 1
 
 def render_result(page: Page) -> str:
     """The page as one HTML text that refers to nothing outside of itself."""
-    post = page.posterior
+    post, (albedo, normals) = page.posterior, _maps(page)
     script = resources.files("deep_lambertian.report").joinpath("templates", "relight.js").read_text("utf-8")
-    albedo, normals = _maps(page)
     stills = {"as estimated": post.lights[0]} | TURNED
     return render(
         "result.html",
@@ -266,8 +258,8 @@ def _spread(name: str, values: np.ndarray, unit: str) -> dict[str, Any]:
     stops = np.linspace(0, 1, len(COLOURS))
     channels = np.array([list(bytes.fromhex(colour[1:])) for colour in COLOURS]).T
     picture = np.stack([np.interp(values / max(top, 1e-9), stops, each) for each in channels], axis=-1)
-    figures = {"typical": typical, "most": most, "top": top}
-    return {"name": name, "unit": unit, "picture": _png(picture.round().astype(np.uint8)), **figures}
+    shown = {"name": name, "unit": unit, "picture": _png(picture.round().astype(np.uint8))}
+    return shown | {"typical": typical, "most": most, "top": top}
 
 
 def _light(light: np.ndarray, std: np.ndarray) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from deep_lambertian.experiments.yaleb import YalebFindings
 from deep_lambertian.priors import DBN, Product, generate
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
 from deep_lambertian.support.pictures import grey, normal_colours, save_png, sheet
+from deep_lambertian.tasks.baselines import unit
 
 SAMPLE_STEPS = 50_000  # Gibbs iterations of Figure 4
 WIDE_STEPS = 2_000  # of a prior without layers above: each of its iterations passes through all visible units
@@ -48,7 +49,7 @@ def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print)
         sections.append(_people(found, out / "figure6.png"))
     if "recognition" in parts:
         say("Figure 7: recognition")
-        sections.append(_recognition(found, out / "figure7.png"))
+        sections.append(_recognition(found.results["recognition"], out / "figure7.png"))
     people, (height, width) = found.results["subjects"], found.test.shape
     notes = [
         f"Yale B, protocol {found.options.protocol}: {len(people['train'])} training subjects, {len(people['test'])} "
@@ -64,8 +65,7 @@ def _samples(found: YalebFindings, name: str, path: Path) -> Section:
     prior, (height, width) = found.models[name].params.prior, found.models[name].shape
     alone = isinstance(prior, Product)
     sampled = prior.albedo if alone else prior
-    steps = SAMPLE_STEPS if isinstance(sampled, DBN) else WIDE_STEPS
-    steps = 200 if found.options.quick else steps
+    steps = 200 if found.options.quick else SAMPLE_STEPS if isinstance(sampled, DBN) else WIDE_STEPS
     drawn = generate(sampled, seed=found.options.seed, steps=steps, chains=SAMPLES).samples
     albedo = drawn[:, : height * width]
     taught = np.linalg.norm(found.train_references, axis=-1).reshape(len(found.train), -1)
@@ -74,7 +74,7 @@ def _samples(found: YalebFindings, name: str, path: Path) -> Section:
     rows = [[(f"sample {i + 1}", grey(image, brightest)) for i, image in enumerate(albedo.reshape(shape))]]
     if not alone:
         normals = np.moveaxis(drawn[:, height * width :].reshape(-1, 3, height, width), 1, -1)
-        rows.append([("its normals", normal_colours(_unit(image))) for image in normals])
+        rows.append([("its normals", normal_colours(unit(image))) for image in normals])
     nearest = zip(taught[similar.argmax(axis=1)].reshape(shape), similar.max(axis=1), strict=True)
     rows.append([(f"nearest, r = {r:.2f}", grey(image, float(image.max()))) for image, r in nearest])
     save_png(path, sheet(rows, tile=96))
@@ -86,10 +86,6 @@ def _samples(found: YalebFindings, name: str, path: Path) -> Section:
     )
 
 
-def _unit(normals: np.ndarray) -> np.ndarray:
-    return normals / np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-9)
-
-
 def _sweeps(found: YalebFindings, path: Path) -> Section:
     """The first test subject's image whose light comes most from the side and from below."""
     data, model = found.held_out, found.models["dln"]
@@ -99,7 +95,7 @@ def _sweeps(found: YalebFindings, path: Path) -> Section:
     photo = data.images[0, int(np.argmax(side))]
     sampler = model.sampler.override(iterations=SWEEPS, burn_in=0, keep=SWEEPS)
     post = model.infer(photo, seed=found.options.seed, sampler=sampler)
-    albedo, normals = post.samples["albedo"][0], _unit(post.samples["normals"][0])
+    albedo, normals = post.samples["albedo"][0], unit(post.samples["normals"][0])
     rows = [[("photo", grey(photo, float(photo.max())))], [("", np.full((8, 8, 3), 255, np.uint8))]]
     for sweep in SHOWN:
         rows[0].append((f"albedo, sweep {sweep}", grey(albedo[sweep - 1])))
@@ -107,7 +103,7 @@ def _sweeps(found: YalebFindings, path: Path) -> Section:
     truth = found.references[0]
     scale = np.linalg.norm(truth, axis=-1)
     rows[0].append(("stereo, 45 photos", grey(scale, float(scale.max()))))
-    rows[1].append(("stereo, 45 photos", normal_colours(_unit(truth))))
+    rows[1].append(("stereo, 45 photos", normal_colours(unit(truth))))
     save_png(path, sheet(rows, tile=104))
     return Section(
         "Figure 5: a strongly side-lit image, sweep by sweep",
@@ -127,7 +123,7 @@ def _people(found: YalebFindings, path: Path) -> Section:
     for both, one, two, truth in zip(photos, posts[:count], posts[count:], found.references[:count], strict=True):
         row = [(f"photo {i + 1}", grey(photo, float(photo.max()))) for i, photo in enumerate(both)]
         surfaces = [(f"{n} image{'s' * (n > 1)}", post.albedo, post.normals) for n, post in ((1, one), (2, two))]
-        for words, albedo, normals in (*surfaces, ("stereo", np.linalg.norm(truth, axis=-1), _unit(truth))):
+        for words, albedo, normals in (*surfaces, ("stereo", np.linalg.norm(truth, axis=-1), unit(truth))):
             row.append((f"albedo, {words}", grey(albedo, float(np.quantile(albedo, 0.99)))))
             row.append((f"normals, {words}", normal_colours(normals)))
         relit = one.relight(lights)
@@ -145,21 +141,8 @@ def _people(found: YalebFindings, path: Path) -> Section:
     )
 
 
-def _recognition(found: YalebFindings, path: Path) -> Section:
-    recognition_curve(found.results["recognition"], path)
-    return Section(
-        "Figure 7: recognition of images of subsets 2 to 4",
-        "Error in per cent, given k images of subset 1 of each person. Shaded, and in brackets: 95 % interval of the "
-        "mean over the choices of these images. Shadow-aware is the distance to max(M·ℓ, 0), weighted by the learned "
-        "noise; all other DLN rows are distances to the span of M.",
-        path,
-        recognition_table(found.results["recognition"]),
-        "recognition.csv",
-    )
-
-
-def recognition_curve(recognition: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Figure 7: error against the number of training images, with the interval over their choices."""
+def _recognition(recognition: Mapping[str, Mapping[str, Any]], path: Path) -> Section:
+    """Error against the number of training images, with the interval over their choices."""
     with plot(path, 8.5, 5.2) as axes:
         for number, name in enumerate(_best_first(recognition)):
             table = recognition[name]
@@ -174,14 +157,22 @@ def recognition_curve(recognition: Mapping[str, Mapping[str, Any]], path: Path) 
         axes.set_xticks(_counts(recognition))
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8, loc="upper right", ncols=2)
+    return Section(
+        "Figure 7: recognition of images of subsets 2 to 4",
+        "Error in per cent, given k images of subset 1 of each person. Shaded, and in brackets: 95 % interval of the "
+        "mean over the choices of these images. Shadow-aware is the distance to max(M·ℓ, 0), weighted by the learned "
+        "noise; all other DLN rows are distances to the span of M.",
+        path,
+        recognition_table(recognition),
+        "recognition.csv",
+    )
 
 
 def recognition_table(recognition: Mapping[str, Mapping[str, Any]]) -> Table:
     """Errors by method: with one image in all and by subset, and for the other numbers of images."""
     more = [k for k in _counts(recognition) if k > 1]
     subsets = sorted({s for table in recognition.values() for s in table["1"]["subsets"]})
-    heads = ["method", "k = 1", *(f"subset {s}" for s in subsets), *(f"k = {k}" for k in more)]
-    rows = [heads]
+    rows = [["method", "k = 1", *(f"subset {s}" for s in subsets), *(f"k = {k}" for k in more)]]
     for name in _best_first(recognition):
         table = recognition[name]
         one = table["1"]

@@ -37,14 +37,12 @@ def nearest_neighbor(gallery: np.ndarray, probes: np.ndarray) -> np.ndarray:
 
 def correlation(gallery: np.ndarray, probes: np.ndarray) -> np.ndarray:
     """One minus the normalised correlation, the cosine of the angle, with the image of a person that fits best."""
-    similar = np.einsum("nv,gkv->ngk", _unit(probes), _unit(gallery), optimize=True)
-    return 1 - np.max(similar, axis=2)
+    return 1 - np.max(np.einsum("nv,gkv->ngk", unit(probes), unit(gallery), optimize=True), axis=2)
 
 
 def svd(gallery: np.ndarray, probes: np.ndarray) -> np.ndarray:
     """Distance to the space that a person's images span, of rank 3 at most."""
-    images = np.swapaxes(np.asarray(gallery, np.float64), 1, 2)
-    left, singular, _ = np.linalg.svd(images, full_matrices=False)
+    left, singular, _ = np.linalg.svd(np.swapaxes(np.asarray(gallery, np.float64), 1, 2), full_matrices=False)
     return subspace_distances((left * singular[:, None])[:, :, :RANK], probes)
 
 
@@ -86,18 +84,18 @@ def _each(one: Callable[[np.ndarray], np.ndarray], images: np.ndarray) -> np.nda
     return np.stack(rows).reshape(*images.shape[:-1], -1)
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
+def unit(rows: np.ndarray) -> np.ndarray:
+    """Rows of length 1 along the last axis; zeros stay."""
     return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
 
 
 # ---- The paper's deep baseline: a two-layer DBN learned from images as they are, and a linear SVM on its features
 
 
-def learn_features(images: np.ndarray, hidden: tuple[int, ...] = HIDDEN, epochs: int = 30, seed: int = 0) -> Any:
+def learn_features(images: np.ndarray, epochs: int = 30, seed: int = 0) -> Any:
     """A DBN's layers, learned greedily by contrastive divergence from training images (N, V) under all lights."""
     settings = CD(epochs=epochs, learning_rate=1e-2, variance_bounds=(0.05, 1.0))
-    layers, _ = learn_net(np.asarray(images, np.float32), settings, seed, hidden)
-    return layers
+    return learn_net(np.asarray(images, np.float32), settings, seed, HIDDEN)[0]
 
 
 def features(layers: Any, images: np.ndarray) -> np.ndarray:
@@ -126,7 +124,7 @@ def svm_distances(gallery: np.ndarray, probes: np.ndarray, seed: int = 0) -> np.
 
 def mean_normals(scaled_normals: np.ndarray) -> np.ndarray:
     """The average unit normals (H, W, 3) of surfaces (S, H, W, 3)."""
-    return _unit(_unit(scaled_normals).mean(axis=0))
+    return unit(unit(scaled_normals).mean(axis=0))
 
 
 def mean_shape(normals: np.ndarray, images: np.ndarray) -> np.ndarray:

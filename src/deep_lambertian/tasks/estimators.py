@@ -84,8 +84,7 @@ class ImageEstimator(BaseEstimator):
         start = 0
         while batch := list(islice(objects, size[0])):
             layout = Layout([0] * len(batch), size, jax.local_devices())
-            found = model.infer_many(batch, layout=layout, **settings)
-            for i, post in enumerate(found, start):
+            for i, post in enumerate(model.infer_many(batch, layout=layout, **settings), start):
                 if not np.isfinite(post.scaled_normals).all():
                     raise ValueError(
                         f"{what} {i} of X: expected light of about [0, 1] that inference can explain, got up to "
@@ -185,8 +184,7 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The label of the nearest class for each row."""
-        distances = self._distances(X)
-        return self.classes_[nearest(distances)]
+        return self.classes_[nearest(self._distances(X))]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         r"""$p_g \propto d_g^{-\nu/2}$ with ν = 32, (rows, classes).

@@ -24,6 +24,7 @@ MASK_NAME = re.compile(r"(\d+)(?:_(?:l\d)?c([1-3])|_r0)?\.\w+")
 LIGHTS = (1, 2, 3, 4, 5)  # the single lamps, which the paper uses; the others help to find the mask
 EXAMPLE = "png4/9/9_l1c2.png"
 Place = tuple[int, int]  # light and camera
+Masks = list[tuple[int, np.ndarray]]  # each with its camera
 Offsets = Mapping[int, tuple[float, float]]  # of each camera, down and right
 
 
@@ -76,10 +77,7 @@ def load_aloi(
 
 
 def _views(
-    images: Mapping[Place, np.ndarray],
-    files: Mapping[Place, str],
-    given: Sequence[tuple[int, np.ndarray]] | None,
-    shape: tuple[int, int],
+    images: Mapping[Place, np.ndarray], files: Mapping[Place, str], given: Masks | None, shape: tuple[int, int]
 ) -> tuple[list[View], Offsets]:
     """An object's images by single lamps, cut out by its mask, in one place and at this shape; and how they lay."""
     places = sorted(place for place in images if place[0] in LIGHTS)
@@ -90,10 +88,9 @@ def _views(
         mask = silhouette([shift_back(evidence(image), moved[camera]) for (_, camera), image in images.items()])
     else:
         size = images[places[0]].shape[:2]
-        sized = [
-            (average_areas(mask.astype(np.float32), size), moved.get(camera, (0.0, 0.0))) for camera, mask in given
-        ]
-        mask = np.mean([shift_back(*each) for each in sized], axis=0) > 0.5  # what most of them say
+        sized = [(average_areas(one.astype(np.float32), size), camera) for camera, one in given]
+        laid = [shift_back(one, moved.get(camera, (0.0, 0.0))) for one, camera in sized]
+        mask = np.mean(laid, axis=0) > 0.5  # what most of them say
     if mask is None or not mask.any():
         raise ImageError("nothing stands out from the background")
     box = bounding_box(mask)
@@ -174,9 +171,9 @@ def _photographs(source: Source, files: Mapping[Place, str], skipped: list[Skipp
     return images
 
 
-def _given_masks(path: str | Path, numbers: Sequence[int]) -> dict[int, list[tuple[int, np.ndarray]]]:
+def _given_masks(path: str | Path, numbers: Sequence[int]) -> dict[int, Masks]:
     """The distributor's masks (H, W) of each object, each with its camera."""
-    found: dict[int, list[tuple[int, np.ndarray]]] = {number: [] for number in numbers}
+    found: dict[int, Masks] = {number: [] for number in numbers}
     with open_source(path) as source:
         for name in source.names:
             match = MASK_NAME.fullmatch(PurePosixPath(name).name)

@@ -59,10 +59,8 @@ class Dataset:
 
     def __repr__(self) -> str:
         objects, count, height, width = self.images.shape
-        return (
-            f"Dataset({objects} objects, {int(self.present.sum())} images of at most {count} each, "
-            f"{height}×{width}, {len(self.skipped)} files skipped)"
-        )
+        images = f"{int(self.present.sum())} images of at most {count} each"
+        return f"Dataset({objects} objects, {images}, {height}×{width}, {len(self.skipped)} files skipped)"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -117,13 +115,10 @@ class Dataset:
 
     def _with(self, rows: Iterable[int], image_names: Iterable[Iterable[str]], take: Take) -> "Dataset":
         """The objects of these rows, with what `take` makes of each array and of its value for what is not there."""
-        arrays = {name: (getattr(self, name), nothing) for name, nothing in NOTHING.items()}
-        return replace(
-            self,
-            names=tuple(self.names[row] for row in rows),
-            image_names=tuple(map(tuple, image_names)),
-            **{name: None if array is None else take(array, nothing) for name, (array, nothing) in arrays.items()},
-        )
+        arrays = {name: getattr(self, name) for name in NOTHING}
+        taken = {name: None if array is None else take(array, NOTHING[name]) for name, array in arrays.items()}
+        names = tuple(self.names[row] for row in rows)
+        return replace(self, names=names, image_names=tuple(map(tuple, image_names)), **taken)
 
     def split(self, *shares: float, seed: int = 0) -> tuple["Dataset", ...]:
         """Split the objects at random into parts of these shares (which sum to at most 1); a seed fixes the split.
@@ -185,13 +180,7 @@ def stack_objects(
             valid[s, p] = True if view.mask is None else view.mask
             if view.light is not None:
                 lights[s, p] = view.light
-    return Dataset(
-        pixels,
-        valid,
-        tuple(name for name, _ in objects),
-        tuple(tuple(view.name for view in views) + ("",) * (shape[1] - len(views)) for _, views in objects),
-        None if np.isnan(lights).all() else lights,
-        subsets if subsets.any() else None,
-        tuple(skipped),
-        info or {},
-    )
+    names = tuple(name for name, _ in objects)
+    image_names = tuple((*(view.name for view in views), *[""] * (shape[1] - len(views))) for _, views in objects)
+    known, sets = None if np.isnan(lights).all() else lights, subsets if subsets.any() else None
+    return Dataset(pixels, valid, names, image_names, known, sets, tuple(skipped), info or {})

@@ -55,7 +55,7 @@ class ObjectFolder:
                 # Images at the top are an object called like the folder itself.
                 label = folder or self.source.path.name or self.source.path.absolute().name
                 if label in self.entries:
-                    self.close()
+                    self.source.close()
                     raise ValueError(f"{path}: expected each object's name to be its own, got {label!r} twice")
                 self.entries[label] = Entry(files, images, lights)
 
@@ -63,18 +63,13 @@ class ObjectFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         self.source.close()
 
     def nothing(self, skipped: Sequence[Skipped] = ()) -> ValueError:
         """The error that says that no object has been found, and what was left out."""
         reasons = "; ".join(f"{s.name}: {s.reason}" for s in skipped[:3])
-        return ValueError(
-            f"{self.source.path}: expected folders of images, one for each object, found none among "
-            f"{len(self.source.names)} files{' (' + reasons + ')' if reasons else ''}"
-        )
+        found = f"none among {len(self.source.names)} files{' (' + reasons + ')' if reasons else ''}"
+        return ValueError(f"{self.source.path}: expected folders of images, one for each object, found {found}")
 
     def read(self, name: str, shape: tuple[int, int], srgb: bool, skipped: list[Skipped]) -> list[View]:
         """The images of one object that can be used, with mask and lights; `skipped` is told of the others."""

@@ -29,9 +29,8 @@ def backdrop(image: np.ndarray) -> np.ndarray:
     # An object that reaches one border is much brighter there than the backdrop at the other.
     most = 1.5 * np.minimum(*sides) + DIM / 2
     # The table's far edge bends: in the middle it lies a few rows from where the borders see it.
-    left, right = (
-        ndimage.maximum_filter1d(np.minimum(side, most), _odd(0.05 * height), axis=0, mode="nearest") for side in sides
-    )
+    widen = lambda side: ndimage.maximum_filter1d(side, _odd(0.05 * height), axis=0, mode="nearest")
+    left, right = (widen(np.minimum(side, most)) for side in sides)
     across = np.linspace(0, 1, width, dtype=np.float32)[None, :, None]
     return left[:, None] * (1 - across) + right[:, None] * across
 
@@ -114,14 +113,12 @@ def camera_offsets(images: Mapping[tuple[int, int], np.ndarray]) -> dict[int, tu
     Only lights that both cameras have are averaged: the mean of many lights has the object's edges, and few of shadows.
     """
     cameras = sorted({camera for _, camera in images})
-    found = {cameras[0]: (0.0, 0.0)}
+    found = dict.fromkeys(cameras, (0.0, 0.0))
     for camera in cameras[1:]:
         lights = sorted(light for light, c in images if c == camera and (light, cameras[0]) in images)
-        if not lights:
-            found[camera] = (0.0, 0.0)
-            continue
-        fixed, moved = (luminance(np.mean([images[i, c] for i in lights], axis=0)) for c in (cameras[0], camera))
-        found[camera] = offset(fixed, moved, most=max(1, round(fixed.shape[1] / 32)))
+        if lights:
+            fixed, moved = (luminance(np.mean([images[i, c] for i in lights], axis=0)) for c in (cameras[0], camera))
+            found[camera] = offset(fixed, moved, most=max(1, round(fixed.shape[1] / 32)))
     return found
 
 
@@ -151,13 +148,10 @@ def _lift(difference: np.ndarray) -> tuple[float, float]:
     return float((ordered[:, 2] - np.maximum(ordered[:, 1], 0)).max()), float(ordered[:, 0].max())
 
 
-def bounding_box(mask: np.ndarray, margin: int = 1) -> tuple[slice, slice]:
-    """Rows and columns that a mask (H, W) spans, and a margin as far as the picture goes."""
-    spans = [np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0)]
-    rows, columns = (
-        slice(max(0, int(span[0]) - margin), min(length, int(span[-1]) + 1 + margin))
-        for span, length in zip(spans, mask.shape, strict=True)
-    )
+def bounding_box(mask: np.ndarray) -> tuple[slice, slice]:
+    """Rows and columns that a mask (H, W) spans, and a pixel around it as far as the picture goes."""
+    spans = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+    rows, columns = (slice(max(0, int(span[0]) - 1), int(span[-1]) + 2) for span in spans)
     return rows, columns
 
 

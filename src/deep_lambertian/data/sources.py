@@ -167,10 +167,8 @@ def _zip(path: Path, file: zipfile.ZipFile, limits: Limits) -> Source:
             raise SourceError(f"{path}: {member.filename[:100]!r} is a link, which is not followed")
         growth = member.file_size / max(member.compress_size, 1024)
         if growth > limits.inflation:
-            raise SourceError(
-                f"{path}: {member.filename[:100]!r} would grow {growth:.0f} times when unpacked, "
-                f"expected at most {limits.inflation:g}"
-            )
+            grown = f"{member.filename[:100]!r} would grow {growth:.0f} times when unpacked"
+            raise SourceError(f"{path}: {grown}, expected at most {limits.inflation:g}")
     return Source(path, {member.filename: member.file_size for member in members}, file.open)
 
 

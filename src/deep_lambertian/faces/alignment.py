@@ -74,8 +74,7 @@ class Alignment:
     def corners(self) -> np.ndarray:
         """The frame's corners (4, 2) in the photo: top left, top right, bottom right, bottom left."""
         rows, columns = FRAME
-        edge = np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]]) - 0.5
-        return self.to_photo(edge)
+        return self.to_photo(np.array([[0, 0], [columns, 0], [columns, rows], [0, rows]]) - 0.5)
 
     def to_photo(self, points: ArrayLike, size: Size = FRAME) -> np.ndarray:
         """Points (..., 2) of a crop of `size` (rows, columns) as points of the photo."""
@@ -132,8 +131,7 @@ def checked_photo(photo: ArrayLike, name: str = "photo") -> np.ndarray:
         raise ValueError(f"{name}: expected shape (H, W) or (H, W, 3) with at least one pixel, got {array.shape}")
     if np.issubdtype(array.dtype, np.integer):  # the full range of the type is [0, 1], as in image libraries
         return array.astype(np.float64) / np.iinfo(array.dtype).max
-    bad = int(np.count_nonzero(~np.isfinite(array)))
-    if bad:
+    if bad := int(np.count_nonzero(~np.isfinite(array))):
         raise ValueError(f"{name}: expected finite pixels, got {bad} that are NaN or infinite")
     return array.astype(np.float64)
 

@@ -77,8 +77,7 @@ def contrast(image: np.ndarray, rows: float) -> np.ndarray:
     blur = lambda array, part: ndimage.gaussian_filter(array, part * rows, mode="nearest", truncate=2.5)
     around = blur(image, 0.14)
     detail = image - around
-    strength = np.sqrt(np.maximum(blur(detail * detail, 0.2), 0)) + 0.03 * around + 1e-4
-    return detail / strength
+    return detail / (np.sqrt(np.maximum(blur(detail * detail, 0.2), 0)) + 0.03 * around + 1e-4)
 
 
 def move(pose: Alignment, way: np.ndarray, score: float = math.nan) -> Alignment:
@@ -110,17 +109,13 @@ def patch_at(photo: Pyramid, pose: Alignment, look: Look) -> np.ndarray:
 
 def _convolve(images: np.ndarray, kernel: np.ndarray, bias: np.ndarray, stride: int = 1) -> np.ndarray:
     """Without padding: the dense answers of a photo are exactly those of its patches."""
-    height, width = kernel.shape[:2]
-    rows, columns = ((n - k) // stride + 1 for n, k in zip(images.shape[1:3], kernel.shape[:2], strict=True))
-    views = np.lib.stride_tricks.sliding_window_view(images, (height, width), axis=(1, 2))[:, ::stride, ::stride]
-    unrolled = np.moveaxis(views, 3, -1).reshape(len(images) * rows * columns, -1)
-    result = unrolled @ kernel.reshape(-1, kernel.shape[-1]) + bias
-    return result.reshape(len(images), rows, columns, -1)
+    views = np.lib.stride_tricks.sliding_window_view(images, kernel.shape[:2], axis=(1, 2))[:, ::stride, ::stride]
+    unrolled = np.moveaxis(views, 3, -1).reshape(np.prod(views.shape[:3]), -1)
+    return (unrolled @ kernel.reshape(-1, kernel.shape[-1]) + bias).reshape(*views.shape[:3], -1)
 
 
 def _pool(images: np.ndarray) -> np.ndarray:
-    rows, columns = images.shape[1] // 2 * 2, images.shape[2] // 2 * 2
-    even = images[:, :rows, :columns]
+    even = images[:, : images.shape[1] // 2 * 2, : images.shape[2] // 2 * 2]
     across = np.maximum(even[:, :, ::2], even[:, :, 1::2])
     return np.maximum(across[:, ::2], across[:, 1::2])
 
@@ -145,10 +140,8 @@ class Detector:
         nets = []
         for name in ("finder", "judge"):
             count = sum(key.startswith(f"{name}.weights") for key in arrays)
-            layers = [
-                [np.asarray(arrays[f"{name}.{w}{i}"], np.float32) for w in ("weights", "bias")] for i in range(count)
-            ]
-            nets.append(Net(tuple((w, b) for w, b in layers)))
+            get = lambda part, name=name: np.asarray(arrays[f"{name}.{part}"], np.float32)
+            nets.append(Net(tuple((get(f"weights{i}"), get(f"bias{i}")) for i in range(count))))
         return cls(nets[0], nets[1], np.asarray(arrays["steps"], np.float32), np.asarray(arrays["mean"], np.float64))
 
 
@@ -211,17 +204,13 @@ def locate(detector: Detector, grey: np.ndarray) -> list[Alignment]:
 
 
 def settle(
-    detector: Detector,
-    photo: Pyramid,
-    poses: Sequence[Alignment],
-    least: float = FACE_ODDS,
-    beside: float = BESIDE_ODDS,
+    detector: Detector, photo: Pyramid, poses: Sequence[Alignment], odds: tuple[float, float] = (FACE_ODDS, BESIDE_ODDS)
 ) -> list[Alignment]:
-    """The faces, of at least these odds, that the judge comes to from these poses, the surest first."""
+    """The faces that the judge comes to from these poses, the surest first: it and others of at least these `odds`."""
     for _ in range(JUDGEMENTS):
         poses = distinct(judge(detector.judge, photo, poses))
     poses = sorted(weigh(detector, photo, poses), key=lambda pose: -pose.score)
-    faces = [pose for i, pose in enumerate(poses) if pose.score > (beside if i else least)]
+    faces = [pose for i, pose in enumerate(poses) if pose.score > odds[min(i, 1)]]
     return place(detector, photo, faces)
 
 

@@ -6,6 +6,7 @@ otherwise in its frame, every face is moved by as much; a mean in which the nets
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -79,16 +80,12 @@ def _find_in_box(detector: Detector, grey: np.ndarray, box: Alignment, way: np.n
     """The surest face around a box that a person has drawn, however unsure; or else the box."""
     (rows, columns), (x, y) = grey.shape, box.centre
     if np.any(box.corners.max(axis=0) < 0) or np.any(box.corners.min(axis=0) > (columns - 1, rows - 1)):
-        raise ValueError(
-            f"box: expected it to lie in the photo of {columns}×{rows} pixels, got one around ({x:.0f}, {y:.0f})"
-        )
-    starts = [
-        Alignment.from_pose((x + right * box.height, y + down * box.height), size * box.height)
-        for size in SIZES
-        for right in SHIFTS
-        for down in SHIFTS
-    ]
-    faces = face_detector.settle(detector, Pyramid(grey), starts, least=0.0, beside=0.0)
+        photo = f"the photo of {columns}×{rows} pixels"
+        raise ValueError(f"box: expected it to lie in {photo}, got one around ({x:.0f}, {y:.0f})")
+    h = box.height
+    ways = product(SIZES, SHIFTS, SHIFTS)
+    starts = [Alignment.from_pose((x + right * h, y + down * h), size * h) for size, right, down in ways]
+    faces = face_detector.settle(detector, Pyramid(grey), starts, odds=(0.0, 0.0))
     close = [face for face in faces if np.hypot(*(face.centre - box.centre)) < 0.5 * box.height]
     return face_detector.move(close[0], way, close[0].score) if close else box
 

@@ -146,7 +146,8 @@ def _advance_all(
     else:
         batch = jax.vmap(batch, in_axes=(None, 0, 0, 0, None, None))
     # The loop is around the batch, not within it: a loop that is batched twice is traced four times.
-    carry = lax.fori_loop(*bounds, lambda t, carry: batch(params, data, keys, carry, schedule, t), carry)
+    first, end = bounds
+    carry = lax.fori_loop(first, end, lambda t, carry: batch(params, data, keys, carry, schedule, t), carry)
     return jax.tree.map(lambda x: x[None], carry) if alone else carry
 
 

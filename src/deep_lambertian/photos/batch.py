@@ -135,7 +135,7 @@ def _open(path: str | Path, out: Path) -> ObjectFolder:
         )
     source = ObjectFolder(path)
     if not source.entries:
-        source.close()
+        source.source.close()
         raise source.nothing()
     return source
 

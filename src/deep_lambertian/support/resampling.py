@@ -81,5 +81,6 @@ def shrink_quickly(image: np.ndarray, size: Size) -> np.ndarray:
     if image.ndim == 3:
         return np.stack([shrink_quickly(image[..., c], size) for c in range(image.shape[-1])], axis=-1)
     shrinks = size[0] < image.shape[0] or size[1] < image.shape[1]
+    method = Image.Resampling.BOX if shrinks else Image.Resampling.BILINEAR
     picture = Image.fromarray(np.ascontiguousarray(image, np.float32))
-    return np.asarray(picture.resize(size[::-1], Image.Resampling.BOX if shrinks else Image.Resampling.BILINEAR))
+    return np.asarray(picture.resize((size[1], size[0]), method))

@@ -93,7 +93,7 @@ def test_the_new_prior_is_the_density_that_it_says():
 # A block: a pure function of key, parameters, data and state, a name at the end of BLOCKS, a place in `blocks_of`.
 def doubt_the_brightest(key: jax.Array, params: Params, data: Observation, state: State) -> State:
     """A likelihood in which saturated pixels say nothing."""
-    return replace(state, weights=data.weights * (data.images < 0.95))
+    return replace(state, weights=jnp.where(data.images < 0.95, data.weights, 0.0))
 
 
 def test_a_new_block_joins_the_sweep_and_leaves_the_others_draws(small, monkeypatch):

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -13,7 +14,6 @@ import pytest
 from PIL import Image
 
 from deep_lambertian.cli import COMMANDS
-from deep_lambertian.inference import chain
 from deep_lambertian.support import compiled
 
 ROOT = Path(__file__).parent.parent
@@ -83,58 +83,40 @@ def test_one_device_and_two_give_the_same(tmp_path):
     np.testing.assert_allclose(one, two, atol=2e-4)
 
 
-def test_each_shape_is_compiled_once(small):
-    """However long the chain, whatever the seed, the step or the burn-in: one compilation for a shape."""
+@pytest.mark.parametrize("alone", [True, False])
+def test_each_shape_is_compiled_once(small, alone):
+    """However long the chain, whatever the seed, the step or the burn-in: one program for a shape."""
     # Numbers of images that no other test has, which may have run before in the same process.
     images = small.sample(2, images=13).images
+    infer = (lambda images, **options: small.infer(images[0], **options)) if alone else small.infer_many
 
-    def count() -> tuple[int, int]:
-        return chain._advance_all._cache_size(), chain._start_all._cache_size()
-
-    small.infer_many(images)
-    advance, start = count()
-    small.infer_many(images, iterations=7, seed=3)
-    small.infer_many(images + 0.01, sampler=small.sampler.override(iterations=31, burn_in=3, anneal=4.0))
-    small.infer_many(images)
-    assert count() == (advance, start)
-    small.infer_many(
-        images, sampler=small.sampler.override(step_size=0.02)
-    )  # where a chain starts is compiled anew; the chain itself is not
-    assert count() == (advance, start + 1)
-    small.infer_many(images[:, :11])
-    assert count() == (advance + 1, start + 2)
-
-
-def test_each_shape_of_a_single_object_is_compiled_once(small):
-    images = small.sample(1, images=13).images[0]
-    small.infer(images)
+    infer(images)
     before = len(compiled._programs)
-    small.infer(images, iterations=7, seed=3)
-    small.infer(images + 0.01, sampler=small.sampler.override(iterations=31, burn_in=3, anneal=4.0))
-    small.infer(images)
+    infer(images, iterations=7, seed=3)
+    infer(images + 0.01, sampler=small.sampler.override(iterations=31, burn_in=3, anneal=4.0))
+    infer(images)
     assert len(compiled._programs) == before
-    small.infer(images, sampler=small.sampler.override(step_size=0.02))
+    # Where a chain starts is compiled anew for another step; the chain itself is not.
+    infer(images, sampler=small.sampler.override(step_size=0.02))
     assert len(compiled._programs) == before + 1
-    small.infer(images[:11])
+    infer(images[:, :11])
     assert len(compiled._programs) == before + 3
 
 
-def test_what_is_compiled_ahead_is_not_compiled_again(small):
+def test_programs_may_be_compiled_beside_other_work(small):
+    """As `dln infer` does: a short chain on a blank picture leaves the real one nothing to compile."""
     images = small.sample(1, images=12).images[0]
-    plain = small.infer(images, iterations=6)
-    for settings in ({}, {"lights": np.ones((12, 3), np.float32)}):
-        small.compile_ahead(12, lights=bool(settings), quick=True)()
-        before = len(compiled._programs)
-        quick = small.infer(images, iterations=6, quick=True, **settings)
-        assert len(compiled._programs) == before
-        if not settings:
-            np.testing.assert_allclose(quick.albedo, plain.albedo, rtol=1e-3)
-
-
-def test_compiling_ahead_leaves_errors_to_the_run_itself(small):
-    small.compile_ahead(1, chains=-1)()
-    with pytest.raises(ValueError, match="chains: expected at least 1"):
-        small.infer(np.ones((8, 8)), chains=-1)
+    with ThreadPoolExecutor() as pool:
+        compiled.compile_in(pool)
+        try:
+            short = small.sampler.override(iterations=2, burn_in=1)
+            pool.submit(small.infer, np.full_like(images, 0.5), sampler=short).result()
+            before = len(compiled._programs)
+            beside = small.infer(images, iterations=6)
+            assert len(compiled._programs) == before
+        finally:
+            compiled.compile_in(None)
+    np.testing.assert_array_equal(beside.albedo, small.infer(images, iterations=6).albedo)
 
 
 def dln(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -184,7 +184,8 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The label of the nearest class for each row."""
-        return self.classes_[nearest(self._distances(X))]
+        distances = self._distances(X)  # first: it refuses an estimator that is not fitted
+        return self.classes_[nearest(distances)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
         r"""$p_g \propto d_g^{-\nu/2}$ with ν = 32, (rows, classes).

@@ -1,10 +1,10 @@
-# deep_lambertian [markdown]
+# %% [markdown]
 # # Your own objects
 #
 # A model of a class of things, learned from a folder of photos whose lights nobody has measured; and what it is worth
 # on things that it has not seen.
 
-# deep_lambertian
+# %%
 import os
 from pathlib import Path
 
@@ -20,11 +20,11 @@ SWEEPS = int(os.environ.get("SWEEPS", "200"))  # of each chain in inference
 PRESET = "quick"  # "best" for a model to keep
 SETTINGS = {} if "ITERATIONS" not in os.environ else {"iterations": int(os.environ["ITERATIONS"])}
 
-# deep_lambertian [markdown]
+# %% [markdown]
 # The folder: one folder of images for each object. Yours would be there already; these are synthetic faces, so that the
 # truth is known.
 
-# deep_lambertian
+# %%
 root = Path("my-objects")
 drawn = dl.data.make_faces(count=OBJECTS, images=6, size=2 * SIZE, seed=0, noise=0.01)
 for name, images, _, _ in drawn.each():
@@ -33,20 +33,20 @@ for name, images, _, _ in drawn.each():
         eight_bits = np.round(255 * linear_to_srgb(image)).astype(np.uint8)
         Image.fromarray(eight_bits).save(root / name / f"{number}.png")
 
-# deep_lambertian [markdown]
+# %% [markdown]
 # Read it, and keep some objects apart. `dln data check folder my-objects/` says what is wrong with a folder.
 
-# deep_lambertian
+# %%
 data = dl.data.load_folder(root, size=SIZE)
 print(f"{len(data)} objects of up to {data.images.shape[1]} images; left out: {data.skipped_reasons() or 'nothing'}")
 train, test = data.split(0.8, seed=0)
 
-# deep_lambertian [markdown]
+# %% [markdown]
 # Train. The lights are not in the folder, and are not needed. Of the monitors, `one_image_deg` should come to lie below
 # `mean_shape_deg`: from one image, the model then knows an object better than the mean of all does.
 
 
-# deep_lambertian
+# %%
 def watch(monitors):
     names = ("one_image_deg", "mean_shape_deg", "drift_deg", "noise")
     shown = ", ".join(f"{name} {monitors[name]:.3g}" for name in names if name in monitors)
@@ -56,17 +56,17 @@ def watch(monitors):
 config = dl.Config.of_preset(PRESET).override(**SETTINGS)
 model = dl.train(train, config, out="my-run", on_step=watch)
 
-# deep_lambertian [markdown]
+# %% [markdown]
 # Objects that it has not seen, one image of each, all at once.
 
-# deep_lambertian
+# %%
 posts = model.infer_many([images[:1] for _, images, _, _ in test.each()], iterations=SWEEPS, chains=1)
 
-# deep_lambertian [markdown]
+# %% [markdown]
 # How good is it? The truth is known here: of the synthetic objects at the size that we trained at.
 
 
-# deep_lambertian
+# %%
 def degrees(found, truth):
     return np.degrees(np.arccos(np.clip(np.sum(found * truth, axis=-1), -1, 1))).mean()
 
@@ -79,10 +79,10 @@ ours = np.mean([degrees(post.normals, truth[name]) for name, post in zip(test.na
 plain = np.mean([degrees(mean, truth[name]) for name in test.names])
 print(f"normals from one image are off by {ours:.1f}°; those of the true mean shape by {plain:.1f}°")
 
-# deep_lambertian [markdown]
+# %% [markdown]
 # Without any truth: predict an image that the model has not seen, from the one that it has. Only its light is fitted.
 
-# deep_lambertian
+# %%
 errors = []
 for (_, images, _, _), post in zip(test.each(), posts, strict=True):
     surface = post.scaled_normals.reshape(-1, 3)
@@ -91,9 +91,9 @@ for (_, images, _, _), post in zip(test.each(), posts, strict=True):
         errors.append(np.sqrt(np.mean((np.maximum(surface @ light, 0) - image) ** 2)))
 print(f"other images are predicted to {np.mean(errors):.3f} (root mean square)")
 
-# deep_lambertian [markdown]
+# %% [markdown]
 # The model is one file. `dln infer my-run/model.safetensors photo.png --no-align` uses it from the command line.
 
-# deep_lambertian
+# %%
 model.save("my-model.safetensors")
 print(dl.load_model("my-model.safetensors").info["objects"][:3])

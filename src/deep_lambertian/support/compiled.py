@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,14 @@ def compile_in(pool: Executor | None) -> None:
 class Program:
     """A function of pytrees, for arguments of certain shapes; it may use the memory of `donated` leaves."""
 
-    def __init__(self, lowered: Any, shapes: Any, quick: bool) -> None:
+    def __init__(self, made: Callable[[], Any], shapes: Any) -> None:
         self.shapes = shapes  # what comes out, without the numbers
-        self._lowered, self._quick, self._compiled = lowered, quick, None
-        self._future = None if _background is None else _background.submit(_compile, lowered, quick)
+        self._made, self._compiled = made, None
+        self._future = None if _background is None else _background.submit(made)
 
     def __call__(self, *arguments: Any) -> Any:
         if self._compiled is None:
-            self._compiled = _compile(self._lowered, self._quick) if self._future is None else self._future.result()
+            self._compiled = self._made() if self._future is None else self._future.result()
         return self._compiled(*jax.tree.leaves(arguments))
 
 
@@ -79,16 +79,15 @@ def program(
         outputs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in exported.out_avals]
         shapes = jax.tree.unflatten(exported.out_tree, outputs)
         examples = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in exported.in_avals]
-        lowered = jax.jit(exported.call, donate_argnums=give).lower(*examples)
+        made = partial(_compile, jax.jit(exported.call, donate_argnums=give).lower(*examples), quick)
     else:
         whole = PartitionSpec(), PartitionSpec(mesh.axis_names[0])
         specs = [
             whole[i > 0 and np.ndim(leaf) > 0] for i, part in enumerate(arguments) for leaf in jax.tree.leaves(part)
         ]
         shared = jax.shard_map(flat, mesh=mesh, in_specs=tuple(specs), out_specs=whole[1], check_vma=False)
-        shapes = jax.eval_shape(shared, *leaves)
-        lowered = jax.jit(shared, donate_argnums=give).lower(*leaves)
-    _programs[key] = Program(lowered, shapes, quick)
+        shapes, made = jax.eval_shape(shared, *leaves), partial(jax.jit, shared, donate_argnums=give)
+    _programs[key] = Program(made, shapes)
     return _programs[key]
 
 

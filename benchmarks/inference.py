@@ -17,10 +17,10 @@ import numpy as np
 
 from benchmarks.timing import exponent, interleaved
 from deep_lambertian.energy import Observation
+from deep_lambertian.geometry import TRIANGLE
 from deep_lambertian.inference import chain
-from deep_lambertian.inference.hmc import NormalsQuadratic, hmc
+from deep_lambertian.inference.normals import NormalsQuadratic, hmc
 from deep_lambertian.inference.sampler import PRESETS, Sampler
-from deep_lambertian.inference.small_matrices import TRIANGLE
 from deep_lambertian.model import DLN
 from deep_lambertian.support import draws
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from deep_lambertian.energy import Observation, joint_energy
+from deep_lambertian.geometry import TRIANGLE, cholesky3, solve_lower, solve_lower_t
 from deep_lambertian.inference.albedo import albedo_conditional
-from deep_lambertian.inference.hmc import potential
 from deep_lambertian.inference.lights import light_conditional
-from deep_lambertian.inference.normals import normals_conditional
-from deep_lambertian.inference.small_matrices import TRIANGLE, cholesky3, solve_lower, solve_lower_t
+from deep_lambertian.inference.normals import normals_conditional, potential
 from deep_lambertian.surface import Surface, illuminate, render, shading
 
 PIXELS, IMAGES = 2, 3

@@ -11,9 +11,8 @@ import pytest
 
 import deep_lambertian as dl
 from deep_lambertian import cli
-from deep_lambertian.energy import Observation, Params
-from deep_lambertian.inference import chain, sweep
-from deep_lambertian.inference.state import State
+from deep_lambertian.energy import Observation, Params, State
+from deep_lambertian.inference import chain, sampler
 from deep_lambertian.priors import PRIORS, Prior
 from deep_lambertian.priors.contract import check_array
 from deep_lambertian.support import compiled, draws
@@ -97,16 +96,16 @@ def doubt_the_brightest(key: jax.Array, params: Params, data: Observation, state
 
 
 def test_a_new_block_joins_the_sweep_and_leaves_the_others_draws(small, monkeypatch):
-    usual = sweep.blocks_of
+    usual = sampler.blocks_of
 
-    def blocks_of(sampler, known=frozenset()):
-        return {"saturation": doubt_the_brightest, **usual(sampler, known)}
+    def blocks_of(settings, known=frozenset()):
+        return {"saturation": doubt_the_brightest, **usual(settings, known)}
 
     images = np.clip(small.sample(1, images=3, seed=2).images[0], 0, 0.9)
     before = small.infer(images)
     monkeypatch.setattr(compiled, "_programs", {})
     monkeypatch.setattr(chain, "blocks_of", blocks_of)
-    monkeypatch.setattr(sweep, "BLOCKS", (*sweep.BLOCKS, "saturation"))
+    monkeypatch.setattr(sampler, "BLOCKS", (*sampler.BLOCKS, "saturation"))
     monkeypatch.setattr(compiled, "_code", lambda: "another version")
     np.testing.assert_allclose(small.infer(images).albedo, before.albedo, rtol=1e-4)  # nothing is saturated
     images[:, 0, 0] = 1.0

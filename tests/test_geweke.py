@@ -13,11 +13,9 @@ from scipy.special import logsumexp
 
 from conftest import tiny_grbm
 from deep_lambertian import DLN
-from deep_lambertian.energy import Observation, Params, norm_energy
+from deep_lambertian.energy import Observation, Params, State, norm_energy
 from deep_lambertian.inference import gauge
-from deep_lambertian.inference.sampler import Sampler
-from deep_lambertian.inference.state import State
-from deep_lambertian.inference.sweep import blocks_of, sweep
+from deep_lambertian.inference.sampler import Sampler, blocks_of, sweep
 from deep_lambertian.surface import Surface, render
 from test_priors import mixture
 

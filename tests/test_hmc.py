@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from arviz_stats.base.array import array_stats
 
-from deep_lambertian.inference.hmc import NormalsQuadratic, hamiltonian, hmc, potential, rescale, trajectory
-from deep_lambertian.inference.small_matrices import TRIANGLE
+from deep_lambertian.geometry import TRIANGLE
+from deep_lambertian.inference.normals import NormalsQuadratic, hamiltonian, hmc, potential, rescale, trajectory
 from deep_lambertian.support import draws
 
 ETA = jnp.float32(20.0)

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 import deep_lambertian as dl
 from conftest import tiny_grbm
-from deep_lambertian.models import file as model_file
+from deep_lambertian import models
 from deep_lambertian.support import files
 
 PRIORS = {
@@ -51,11 +51,11 @@ def saved(tmp_path) -> Path:
 def rewrite(path: Path, header=None, tensors=None) -> None:
     """Change a model file's description or its tensors."""
     content = load_file(path)
-    with model_file.safe_open(path, framework="numpy") as file:
-        described = json.loads(file.metadata()[model_file.KEY])
+    with models.safe_open(path, framework="numpy") as file:
+        described = json.loads(file.metadata()[models.KEY])
     (header or (lambda d: None))(described)
     (tensors or (lambda d: None))(content)
-    save_file(content, path, metadata={model_file.KEY: json.dumps(described)})
+    save_file(content, path, metadata={models.KEY: json.dumps(described)})
 
 
 def test_a_newer_version_is_refused(saved):

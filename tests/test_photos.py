@@ -10,8 +10,7 @@ import deep_lambertian as dl
 from deep_lambertian.cli import main
 from deep_lambertian.data.images import linear_to_srgb
 from deep_lambertian.geometry import angles, angles_of, around, direction
-from deep_lambertian.inference.diagnostics import Diagnostics
-from deep_lambertian.inference.posterior import Posterior
+from deep_lambertian.inference.posterior import Diagnostics, Posterior
 from deep_lambertian.photos.placing import Placement, mean_image, place, prepare_photos
 from deep_lambertian.photos.refine import refine
 from deep_lambertian.photos.result import chroma, infer_photos

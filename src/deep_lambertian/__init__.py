@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deep_lambertian.learning.config import Config
     from deep_lambertian.learning.train import train
     from deep_lambertian.model import DLN, load_model
-    from deep_lambertian.models.file import ModelFileError
+    from deep_lambertian.models import ModelFileError
     from deep_lambertian.photos.result import Result, infer_photos
     from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Product
     from deep_lambertian.support.progress import show_progress
@@ -55,7 +55,7 @@ __getattr__, __dir__ = lazy_names(
     {
         "DLN": "model",
         "load_model": "model",
-        "ModelFileError": "models.file",
+        "ModelFileError": "models",
         "Posterior": "inference",
         "Sampler": "inference",
         "ShadowWeights": "inference",

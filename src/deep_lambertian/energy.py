@@ -1,4 +1,4 @@
-r"""The parameters of a DLN and its joint energy (Sec. 3.1, Eq. 3 to 8).
+r"""The parameters and unknowns of a DLN, and its joint energy (Sec. 3.1, Eq. 3 to 8).
 
 $$E_{DLN} = \frac12 \sum_{pi} w_{ip}\frac{(v_{ip} - a_i\, \mathbf n_i^\top\boldsymbol\ell_p)^2}{\sigma_{v_i}^2}
   + \frac12 \sum_p (\boldsymbol\ell_p - \boldsymbol\mu_\ell)^\top \boldsymbol\Lambda
@@ -9,6 +9,7 @@ with x = [a, vec(N)]. In the paper the prior is the sum of two Gaussian RBMs' en
 it is any `Prior`, and every pixel of every image counts by a weight w in [0, 1], which is 1 in the paper.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,28 @@ class Observation:
 
     images: Leaf  # (P, V)
     weights: Leaf  # (P, V)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class State:
+    """Where a chain stands: the unknowns, and what blocks hand from one sweep to the next.
+
+    `weights` say how far each pixel of each image is believed: those of the data, or what the block of shadows makes of
+    them. `step_size` and `acceptance` are HMC's at each pixel.
+    """
+
+    surface: Surface
+    lights: Leaf  # (P, 3)
+    hidden: Any
+    weights: Leaf  # (P, V)
+    step_size: Leaf  # (V,)
+    acceptance: Leaf  # (V,)
+
+
+# A block of a sweep draws one group of unknowns given all others: (key, params, data, state) -> state, pure, knowing
+# nothing of the blocks beside it. `inference.sampler` lists them; a new light model or likelihood is one more.
+Block = Callable[[jax.Array, Params, Observation, State], State]
 
 
 def norm_energy(normals: Float[Array, "3 V"], norm_stiffness: Float[Array, ""]) -> Float[Array, ""]:

@@ -14,13 +14,13 @@ from numpy.typing import ArrayLike
 from deep_lambertian import models
 from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain
-from deep_lambertian.inference.inputs import Layout, Request, check_request, stack
+from deep_lambertian.inference.chain import Layout
 from deep_lambertian.inference.posterior import Posterior, summarise
 from deep_lambertian.inference.sampler import Sampler
-from deep_lambertian.models import file as model_file
 from deep_lambertian.priors import DBN, Prior, Product
+from deep_lambertian.priors.contract import check_array
 from deep_lambertian.support import draws
-from deep_lambertian.surface import Surface, as_picture, render
+from deep_lambertian.surface import Shape, Surface, as_picture, render
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,15 @@ class Drawn:
     albedo: np.ndarray
     normals: np.ndarray
     lights: np.ndarray
+
+
+@dataclass(frozen=True)
+class Request:
+    """One object's images (P, V), weights (P, V), and the blocks that are known, as the sampler holds them."""
+
+    images: np.ndarray
+    weights: np.ndarray
+    known: dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -219,15 +228,119 @@ class DLN:
     def save(self, path: str | Path, *, compact: bool = False) -> None:
         """Write the model to one safetensors file, whole or not at all; `compact` stores matrices in half precision."""
         header = {"shape": list(self.shape), "preset": self.preset, "info": self.info}
-        model_file.write(path, self.params, header, compact=compact)
+        models.write(path, self.params, header, compact=compact)
 
 
 def load_model(path: str | Path) -> DLN:
     """Load a model from a file that `DLN.save` wrote, or one that comes with the package, by its name."""
     path = models.find(path)
-    params, header = model_file.read(path)
+    params, header = models.read(path)
     try:
         height, width = header["shape"]
         return DLN(params, (height, width), header["preset"], dict(header["info"]))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise model_file.ModelFileError(f"{path}: expected a consistent {model_file.KEY} model, got {error}") from error
+        raise models.ModelFileError(f"{path}: expected a consistent {models.KEY} model, got {error}") from error
+
+
+# ---- What a caller may hand to inference, checked once at the door; messages say what was got and what was expected
+
+
+def check_request(
+    shape: Shape,
+    images: ArrayLike,
+    lights: ArrayLike | None = None,
+    mask: ArrayLike | None = None,
+    surface: Surface | None = None,
+    name: str = "images",
+) -> Request:
+    """Bring one object's inputs to the sampler's form, or raise a ValueError."""
+    pixels = _images(shape, images, name)
+    count = pixels.shape[0]
+    seen = np.ones_like(pixels) if mask is None else _mask(shape, count, mask)
+    bad = ~np.isfinite(pixels) & (seen > 0)
+    if bad.any():
+        raise ValueError(
+            f"{name}: expected finite pixels, got {int(bad.sum())} that are NaN or infinite; mend them or mask them out"
+        )
+    pixels = np.where(np.isfinite(pixels), pixels, 0).astype(np.float32)
+    known = {}
+    if lights is not None:
+        known["lights"] = _known("lights", lights, (count, 3))
+    if surface is not None:
+        size = shape[0] * shape[1]
+        known["albedo"] = _known("surface.albedo", surface.albedo, (size,))
+        known["normals"] = _known("surface.normals", surface.normals, (3, size))
+    return Request(pixels, seen, known)
+
+
+def _images(shape: Shape, images: ArrayLike, name: str) -> np.ndarray:
+    try:
+        array = np.asarray(images)
+    except ValueError as error:
+        raise ValueError(f"{name}: expected images of one size, got a ragged sequence ({error})") from error
+    if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
+        raise ValueError(f"{name}: expected real numbers, got {array.dtype}")
+    height, width = shape
+    if array.size == 0:
+        raise ValueError(f"{name}: expected at least one image of {height}×{width} pixels, got none")
+    if array.ndim not in (2, 3):
+        raise ValueError(
+            f"{name}: expected ({height}, {width}) for one image or (P, {height}, {width}) for several, "
+            f"got shape {array.shape}"
+        )
+    if array.shape[-2:] != shape:
+        raise ValueError(
+            f"{name}: the model was built for {height}×{width} pixels, got {array.shape[-2]}×{array.shape[-1]}; "
+            f"resize the images to {height}×{width}, or take a model of their size"
+        )
+    if np.issubdtype(array.dtype, np.integer):  # the full range of the type is [0, 1], as in image libraries
+        array = array.astype(np.float64) / np.iinfo(array.dtype).max
+    return array.reshape(-1, height * width).astype(np.float32)
+
+
+def _mask(shape: Shape, count: int, value: ArrayLike) -> np.ndarray:
+    array = np.asarray(value, np.float32)
+    if array.shape not in (shape, (count, *shape)):
+        raise ValueError(f"mask: expected shape {shape} or {(count, *shape)}, got {array.shape}")
+    if not np.all((array >= 0) & (array <= 1)):
+        raise ValueError(f"mask: expected values between 0 and 1, got {array.min():g} to {array.max():g}")
+    if not array.any():
+        raise ValueError("mask: expected at least one pixel that counts, got a mask that is 0 everywhere")
+    return np.broadcast_to(array.reshape(-1, shape[0] * shape[1]), (count, shape[0] * shape[1]))
+
+
+def _known(what: str, value: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+    array = np.asarray(value, np.float32)
+    if what == "lights" and array.shape == (3,) and shape[0] == 1:
+        array = array[None]
+    check_array(what, array, shape)
+    return array
+
+
+def stack(requests: Sequence[Request], size: tuple[int, int] | None = None) -> tuple[Observation, dict[str, Any]]:
+    """Many objects in one batch (S, P, ...): objects with fewer images are filled up with images of weight 0.
+
+    With a `size`, of at least so many objects and images: the batch is filled up to it in the same way.
+    """
+    objects, most = size or (0, 0)
+    most = max(most, *(request.images.shape[0] for request in requests))
+    spare = max(objects - len(requests), 0)
+
+    def fill(array: np.ndarray) -> np.ndarray:
+        return np.concatenate([array, np.zeros((most - array.shape[0], *array.shape[1:]), np.float32)])
+
+    def whole(arrays: list[np.ndarray]) -> Any:  # NumPy's: whatever JAX makes eagerly is compiled by itself
+        return np.stack(arrays + [np.zeros_like(arrays[0])] * spare)
+
+    blocks = {frozenset(request.known) for request in requests}
+    if len(blocks) > 1:
+        raise ValueError(
+            "expected the same blocks (lights, albedo, normals) to be known for every object, "
+            f"got {sorted(sorted(b) for b in blocks)}"
+        )
+    known = {}
+    for block in next(iter(blocks)):
+        values = [request.known[block] for request in requests]
+        known[block] = whole([fill(v) if block == "lights" else v for v in values])
+    images, weights = ([fill(getattr(request, what)) for request in requests] for what in ("images", "weights"))
+    return Observation(whole(images), whole(weights)), known

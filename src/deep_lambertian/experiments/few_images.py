@@ -14,8 +14,7 @@ import numpy as np
 
 from deep_lambertian.data import Dataset
 from deep_lambertian.geometry import angles
-from deep_lambertian.inference.inputs import Layout
-from deep_lambertian.model import DLN
+from deep_lambertian.model import DLN, Layout
 from deep_lambertian.support.run_folder import RunFolder
 from deep_lambertian.tasks import baselines
 from deep_lambertian.tasks.distances import cone_distances, nearest, relighting_rmse, subspace_distances

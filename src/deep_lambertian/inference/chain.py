@@ -16,12 +16,9 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
-from deep_lambertian.energy import Observation, Params
-from deep_lambertian.inference.inputs import Layout
+from deep_lambertian.energy import Block, Observation, Params, State
 from deep_lambertian.inference.observers import Averages, Found, Kept, Moment, Schedule, Sizes, Trace
-from deep_lambertian.inference.sampler import Sampler
-from deep_lambertian.inference.state import Block, State
-from deep_lambertian.inference.sweep import blocks_of, start, sweep
+from deep_lambertian.inference.sampler import Sampler, blocks_of, start, sweep
 from deep_lambertian.priors.contract import Moments
 from deep_lambertian.support import compiled, draws
 from deep_lambertian.support.distributed import gather, is_shared, place
@@ -45,6 +42,20 @@ class Carry:
 
 
 compiled.register(Surface, State, Moments, Carry)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a batch of objects is laid out, which does not change what is found but for rounding.
+
+    `numbers`, 0, 1, … unless told, make the objects' keys: an object that keeps its number keeps its draws, whatever it
+    is run with. Batches filled up to one `size` (objects, images) share one compilation, and rounding too. `devices`
+    are all there are, of all processes, unless told.
+    """
+
+    numbers: Sequence[int] | None = None
+    size: tuple[int, int] | None = None
+    devices: Sequence[Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deep_lambertian.energy import Observation, Params, light_energy
-from deep_lambertian.inference.state import State
+from deep_lambertian.energy import Observation, Params, State, light_energy
 from deep_lambertian.support import draws
 from deep_lambertian.surface import Surface
 

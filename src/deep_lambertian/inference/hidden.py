@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import jax
 
-from deep_lambertian.energy import Observation, Params
-from deep_lambertian.inference.state import State
+from deep_lambertian.energy import Observation, Params, State
 
 
 def draw_hidden(key: jax.Array, params: Params, data: Observation, state: State) -> State:

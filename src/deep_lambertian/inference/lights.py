@@ -15,9 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from deep_lambertian.energy import Observation, Params
-from deep_lambertian.inference.small_matrices import TRIANGLE, cholesky3, outer_triangle, solve_lower, solve_lower_t
-from deep_lambertian.inference.state import State
+from deep_lambertian.energy import Observation, Params, State
+from deep_lambertian.geometry import TRIANGLE, cholesky3, outer_triangle, solve_lower, solve_lower_t
 from deep_lambertian.support import draws
 
 

@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from deep_lambertian.energy import Observation, Params, joint_energy
-from deep_lambertian.inference.state import State
+from deep_lambertian.energy import Observation, Params, State, joint_energy
 from deep_lambertian.priors.contract import Moments
 from deep_lambertian.surface import on_sphere, render
 

@@ -1,6 +1,9 @@
-"""What inference returns: albedo, normals and lights of one object, with their uncertainty."""
+"""What inference returns: albedo, normals and lights of one object, with their uncertainty; and whether the chains that
+found them have converged.
+"""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +11,84 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from deep_lambertian.inference.chain import Sampled
-from deep_lambertian.inference.diagnostics import Diagnostics
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.support.files import load_arrays, part, save_arrays
 from deep_lambertian.surface import Shape, as_field, as_picture, illuminate
 
 FORMAT = "deep_lambertian posterior"
+RHAT_LIMIT = 1.1
+ESS_LIMIT = 10.0
+ACCEPTANCE_LIMIT = 0.2
+STUCK_SHARE = 0.01
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Diagnostics of one object's chains, over the sweeps after the burn-in.
+
+    `trace` holds, for each chain, the energy, residual, acceptance, lights, and the albedo and normals of a few pixels
+    at up to 512 sweeps; the first `burn_in` records do not count. `acceptance` (H, W) is HMC's at each pixel.
+    """
+
+    trace: dict[str, np.ndarray] = field(repr=False)  # (chains, records, ...)
+    burn_in: int
+    acceptance: np.ndarray = field(repr=False)
+
+    def _kept(self, name: str) -> np.ndarray:
+        return np.asarray(self.trace[name][:, self.burn_in :], np.float64)
+
+    @cached_property
+    def _worst(self) -> dict[str, tuple[float, float]]:
+        names = [name for name in sorted(self.trace) if name != "acceptance" and self.trace[name].size]
+        return {name: _rhat_and_ess(self._kept(name)) for name in names}
+
+    @property
+    def rhat(self) -> dict[str, float]:
+        """The largest R-hat of each traced quantity: of the chains, or of the halves of a single one; 1 is best."""
+        return {name: worst[0] for name, worst in self._worst.items()}
+
+    @property
+    def ess(self) -> dict[str, float]:
+        """The smallest effective sample size of each traced quantity: how many independent draws it is worth."""
+        return {name: worst[1] for name, worst in self._worst.items()}
+
+    @property
+    def energy(self) -> np.ndarray:
+        """The joint energy (Eq. 6) of each chain, from the first sweep on."""
+        return self.trace["energy"]
+
+    @property
+    def residual(self) -> float:
+        """Root mean square of what the model leaves unexplained."""
+        return float(np.mean(self._kept("residual")))
+
+    @property
+    def stuck(self) -> float:
+        """Share of pixels whose normals hardly move."""
+        return float(np.mean(self.acceptance < ACCEPTANCE_LIMIT))
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is wrong, each in a sentence that says what to do; empty where nothing is."""
+        found = []
+        off = {name: value for name, value in self.rhat.items() if not value <= RHAT_LIMIT}
+        if off:
+            listed = ", ".join(f"{name} {value:.2f}" for name, value in off.items())
+            found.append(f"the chain has not converged (R-hat over {RHAT_LIMIT}: {listed}): take more iterations")
+        few = {name: value for name, value in self.ess.items() if not value >= ESS_LIMIT}
+        if few:
+            listed = ", ".join(f"{name} {value:.0f}" for name, value in few.items())
+            found.append(f"few independent samples ({listed}): the spreads are rough, take more iterations")
+        if self.stuck > STUCK_SHARE:
+            found.append(
+                f"the normals of {self.stuck:.0%} of the pixels hardly move: take a smaller step_size, "
+                "or a target_acceptance"
+            )
+        return found
+
+    @property
+    def converged(self) -> bool:
+        return not self.warnings
 
 
 @dataclass(frozen=True)
@@ -122,3 +197,86 @@ def summarise(
         samples=samples,
         info=info,
     )
+
+
+# ---- R-hat and effective sample size, by ranks, after Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021),
+# "Rank-normalization, folding, and localization: an improved R-hat for assessing convergence of MCMC", Bayesian
+# Analysis 16(2). ArviZ has the same figures, which the tests compare these with; but importing it takes longer than all
+# chains of a photo.
+
+
+def _rhat_and_ess(draws: np.ndarray) -> tuple[float, float]:
+    """The largest R-hat and smallest effective sample size of (chains, draws, ...).
+
+    NaN where there are too few draws to tell. A quantity that does not move at all, such as a clamped light, has
+    nothing to converge.
+    """
+    draws = draws.reshape(*draws.shape[:2], -1)
+    if draws.shape[1] < 8:
+        return np.nan, np.nan
+    moving = draws[..., np.ptp(draws, axis=(0, 1)) > 0]
+    if not moving.shape[-1]:
+        return 1.0, float(draws.shape[0] * draws.shape[1])
+    return float(np.max(rhat(moving))), float(np.min(ess(moving)))
+
+
+def rhat(draws: np.ndarray) -> np.ndarray:
+    """The rank-normalised split R-hat of each quantity of (chains, draws, Q), or of its folding if that is larger."""
+    halves = _split(draws)
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))  # in which chains of one centre, unlike spreads, differ
+    return np.maximum(_plain_rhat(_normal_scores(halves)), _plain_rhat(_normal_scores(folded)))
+
+
+def ess(draws: np.ndarray) -> np.ndarray:
+    """The effective sample size for the bulk of each quantity of (chains, draws, Q)."""
+    scores = _normal_scores(_split(draws))
+    chains, length = scores.shape[:2]
+    within, total = _variances(scores)
+    covariance = _autocovariance(scores).mean(axis=0)
+    rho = 1 - (within - covariance) / total
+    rho[0] = 1
+    # Geyer's initial monotone sequence: sums of neighbouring pairs are positive and fall, but for noise.
+    most = max((length - 3) // 2, 1)  # the last lags are too few draws to tell anything
+    pairs = rho[: 2 * most].reshape(most, 2, -1).sum(axis=1)
+    positive = np.cumprod(pairs > 0, axis=0)
+    count = positive.sum(axis=0)
+    last = np.maximum(np.take_along_axis(rho, 2 * count[None], axis=0)[0], 0)
+    time = -1 + 2 * np.sum(np.minimum.accumulate(pairs, axis=0) * positive, axis=0) + last
+    return chains * length / np.maximum(time, 1 / np.log10(chains * length))
+
+
+def _split(draws: np.ndarray) -> np.ndarray:
+    """Each chain as two of half its length, so that one that drifts disagrees with itself."""
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, -half:]])
+
+
+def _normal_scores(draws: np.ndarray) -> np.ndarray:
+    """Each draw's place in the order of all draws, as a quantile of the normal distribution; equals share a place."""
+    from scipy.special import ndtri  # a third of a second, which can wait until chains have run
+
+    flat = draws.reshape(-1, draws.shape[-1])
+    ranks = np.empty_like(flat)
+    for q, column in enumerate(flat.T):
+        _, place, count = np.unique(column, return_inverse=True, return_counts=True)
+        ranks[:, q] = (np.cumsum(count) - (count - 1) / 2)[place]
+    return ndtri((ranks - 3 / 8) / (len(flat) + 1 / 4)).reshape(draws.shape)
+
+
+def _variances(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The mean variance within chains, and the variance that their differences speak for."""
+    length = scores.shape[1]
+    within = scores.var(axis=1, ddof=1).mean(axis=0)
+    return within, within * (length - 1) / length + scores.mean(axis=1).var(axis=0, ddof=1)
+
+
+def _plain_rhat(scores: np.ndarray) -> np.ndarray:
+    within, total = _variances(scores)
+    return np.sqrt(total / within)
+
+
+def _autocovariance(scores: np.ndarray) -> np.ndarray:
+    """Of each chain at lags 0 … N−1, by the Fourier transform."""
+    length = scores.shape[1]
+    spectrum = np.fft.rfft(scores - scores.mean(axis=1, keepdims=True), 2 * length, axis=1)
+    return np.fft.irfft(np.abs(spectrum) ** 2, 2 * length, axis=1)[:, :length] / length

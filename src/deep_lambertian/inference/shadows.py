@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import jax
 from jaxtyping import Array, Float
 
-from deep_lambertian.energy import Observation, Params
-from deep_lambertian.inference.state import State
+from deep_lambertian.energy import Observation, Params, State
 from deep_lambertian.surface import render
 
 

@@ -26,7 +26,7 @@ from deep_lambertian.learning.pretraining import learn_net
 from deep_lambertian.learning.run import TrainingRun
 from deep_lambertian.learning.task import Task, face_rows, prepare
 from deep_lambertian.model import DLN
-from deep_lambertian.models.file import describe, rebuild
+from deep_lambertian.models import describe, rebuild
 from deep_lambertian.priors import DBN
 from deep_lambertian.priors.rbm import RBM
 from deep_lambertian.support import distributed

@@ -1,11 +1,28 @@
-"""Models that come with the package: a file of weights and a card that says what it was taught, and its limits."""
+"""Models as files: those that come with the package, each with a card that says what it was taught and its limits; and
+how they are written and read.
 
+A file is safetensors, with a JSON description in the header. Loading one executes nothing from it.
+"""
+
+import dataclasses
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save as to_bytes
+
+from deep_lambertian.energy import Params
+from deep_lambertian.priors import PRIORS
+from deep_lambertian.support.files import atomic_write
+
 FOLDER = Path(__file__).parent
 SUFFIX = ".safetensors"
+VERSION = 1
+KEY = "deep_lambertian"
 
 
 @dataclass(frozen=True)
@@ -40,12 +57,6 @@ def find(name: str | Path) -> Path:
 
 def bundled() -> list[Bundled]:
     """All of them."""
-    import json
-
-    from safetensors import safe_open
-
-    from deep_lambertian.models.file import KEY
-
     found = []
     for name in names():
         path = FOLDER / f"{name}{SUFFIX}"
@@ -56,3 +67,105 @@ def bundled() -> list[Bundled]:
         height, width = header["shape"]
         found.append(Bundled(name, path, summary, (height, width), header["info"]))
     return found
+
+
+# ---- Writing and reading
+
+
+class ModelFileError(ValueError):
+    """A file that is no model of ours, or a damaged one."""
+
+
+def write(path: str | Path, params: Params, header: dict[str, Any], *, compact: bool = False) -> None:
+    """Write a model in one go: `path` holds the old file or the whole new one, never a part.
+
+    With `compact`, matrices are stored in half precision, which halves the file; vectors, such as the biases that
+    thresholds depend on, keep theirs.
+    """
+    tensors: dict[str, np.ndarray] = {}
+    structure = describe(params.prior, "prior", tensors)
+    for field in dataclasses.fields(params):
+        if field.name != "prior":
+            tensors[field.name] = np.asarray(getattr(params, field.name))
+    described = {"version": VERSION, "prior": structure, **header}
+    contiguous = {name: np.array(value, order="C") for name, value in tensors.items()}
+    if compact:
+        large = {name: value for name, value in contiguous.items() if value.ndim == 2 and min(value.shape) > 3}
+        contiguous |= {name: value.astype(np.float16) for name, value in large.items()}
+    with atomic_write(path) as file:
+        file.write(to_bytes(contiguous, metadata={KEY: json.dumps(described, sort_keys=True)}))
+
+
+def read(path: str | Path) -> tuple[Params, dict[str, Any]]:
+    """Read a model, or raise one `ModelFileError` that says what is wrong. Its numbers are not yet checked."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: expected a model file, found {'a folder' if path.is_dir() else 'nothing'}")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+    except (SafetensorError, OSError, ValueError, TypeError) as error:
+        raise ModelFileError(f"{path}: expected a safetensors file, got a damaged or foreign one ({error})") from error
+    if KEY not in metadata:
+        raise ModelFileError(f"{path}: expected a {KEY} model, got a safetensors file of something else")
+    try:
+        header = json.loads(metadata[KEY])
+        version = header.pop("version")
+        if version > VERSION:
+            raise ModelFileError(
+                f"{path}: written in version {version} of the format, this program knows up to {VERSION}; update it"
+            )
+        prior = rebuild(header.pop("prior"), "prior", tensors)
+        names = [field.name for field in dataclasses.fields(Params) if field.name != "prior"]
+        params = Params(prior=prior, **{name: _take(tensors, name) for name in names})
+        if tensors:
+            raise ValueError(f"tensors that do not belong to it: {sorted(tensors)}")
+    except ModelFileError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ModelFileError(f"{path}: expected a consistent {KEY} model, got {error}") from error
+    return params, header
+
+
+def describe(prior: Any, name: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The prior's structure as JSON; its arrays go to `tensors`, named by their place in it."""
+    kinds = {cls: kind for kind, cls in PRIORS.items()}
+    if type(prior) not in kinds:
+        raise ValueError(f"{name}: expected one of {sorted(PRIORS)}, got {type(prior).__name__}")
+    described: dict[str, Any] = {"kind": kinds[type(prior)]}
+    for field in dataclasses.fields(prior):
+        value, place = getattr(prior, field.name), f"{name}.{field.name}"
+        if field.metadata.get("static"):
+            described[field.name] = value
+        elif isinstance(value, tuple):
+            described[field.name] = [describe(v, f"{place}.{i}", tensors) for i, v in enumerate(value)]
+        elif dataclasses.is_dataclass(value):
+            described[field.name] = describe(value, place, tensors)
+        else:
+            tensors[place] = np.asarray(value)
+    return described
+
+
+def rebuild(described: dict[str, Any], name: str, tensors: dict[str, np.ndarray]) -> Any:
+    """The opposite of `describe`; tensors are taken out as they are used."""
+    cls = PRIORS[described["kind"]]
+    values = {}
+    for field in dataclasses.fields(cls):
+        place, value = f"{name}.{field.name}", described.get(field.name)
+        if field.metadata.get("static"):
+            values[field.name] = value
+        elif isinstance(value, list):
+            values[field.name] = tuple(rebuild(v, f"{place}.{i}", tensors) for i, v in enumerate(value))
+        elif isinstance(value, dict):
+            values[field.name] = rebuild(value, place, tensors)
+        else:
+            values[field.name] = _take(tensors, place)
+    return cls(**values)
+
+
+def _take(tensors: dict[str, np.ndarray], name: str) -> Any:
+    if name not in tensors:
+        raise ValueError(f"no tensor {name!r}")
+    # To the device as it is: an array that JAX converts is compiled for, each shape by itself.
+    return jax.device_put(np.asarray(tensors.pop(name), np.float32))

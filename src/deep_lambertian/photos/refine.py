@@ -10,12 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep_lambertian.energy import Observation
+from deep_lambertian.geometry import cholesky3, solve_lower, solve_lower_t
 from deep_lambertian.inference.albedo import albedo_conditional
-from deep_lambertian.inference.hmc import NormalsQuadratic
-from deep_lambertian.inference.normals import normals_conditional
+from deep_lambertian.inference.normals import NormalsQuadratic, normals_conditional
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.inference.shadows import ShadowWeights, shadow_weights
-from deep_lambertian.inference.small_matrices import cholesky3, solve_lower, solve_lower_t
 from deep_lambertian.support import compiled
 from deep_lambertian.support.resampling import enlarge_cubic
 from deep_lambertian.surface import Shape, Surface, as_field, as_picture, render, shading

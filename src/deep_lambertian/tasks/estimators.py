@@ -20,9 +20,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from deep_lambertian.inference.inputs import Layout
 from deep_lambertian.inference.posterior import Posterior
-from deep_lambertian.model import DLN, load_model
+from deep_lambertian.model import DLN, Layout, load_model
 from deep_lambertian.support.resampling import average_areas
 from deep_lambertian.tasks.distances import Rule, distances_by, nearest
 

@@ -90,16 +90,18 @@ def run(
     numbers = range(objects) if layout.numbers is None else layout.numbers
     if len(numbers) != objects:
         raise ValueError(f"numbers: expected one for each of {objects} objects, got {len(numbers)}")
-    mesh = _mesh(layout.devices, objects)
-    shared, spare = is_shared(mesh), -objects % mesh.size  # devices take equal shares: the last object fills up
+    mesh, shared = _mesh(layout.devices, objects)
+    spare = -objects % mesh.size  # devices take equal shares: the last object fills up
     inputs = data, given or {}, chain_keys(seed, numbers, sampler.chains)
     if spare:
         inputs = jax.tree.map(lambda x: jnp.concatenate([x, jnp.repeat(x[-1:], spare, axis=0)]), inputs)
-    inputs = place(inputs, mesh, PartitionSpec("objects"))
-    params = place(params, mesh, PartitionSpec())
     sizes = Sizes(objects + spare, sampler.chains, images, pixels)
     observed = AVERAGES.begin(sizes), TRACE.begin(sizes), Kept(sampler.keep).begin(sizes)
-    observed = place(observed, mesh, PartitionSpec("objects")) if shared else jax.device_put(observed)
+    if shared:
+        inputs, observed = place((inputs, observed), mesh, PartitionSpec("objects"))
+        params = place(params, mesh, PartitionSpec())
+    else:
+        observed = jax.device_put(observed)
     carry = _advance(mesh, params, inputs, observed, sampler, known)
     carry = jax.tree.map(lambda x: np.asarray(x)[:objects], gather(carry) if shared else carry)
     mean, variance = AVERAGES.finish(carry.averages, sizes)
@@ -133,10 +135,14 @@ def _advance(
     return carry
 
 
-def _mesh(devices: Sequence[Any] | None, objects: int) -> Mesh:
-    """The devices to share objects out over: no more than there are objects, unless they are of other processes."""
+def _mesh(devices: Sequence[Any] | None, objects: int) -> tuple[Mesh, bool]:
+    """The devices to share objects out over, no more than there are objects unless some are of other processes; and
+    whether some are.
+    """
     mesh = Mesh(np.array(jax.devices() if devices is None else devices), ("objects",))
-    return mesh if is_shared(mesh) else Mesh(mesh.devices[: max(1, min(mesh.size, objects))], ("objects",))
+    if jax.process_count() > 1 and is_shared(mesh):
+        return mesh, True
+    return Mesh(mesh.devices[: max(1, min(mesh.size, objects))], ("objects",)), False
 
 
 def _start_all(params: Params, data: Observation, given: dict, sampler: Sampler, chains: int) -> State:

@@ -24,7 +24,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 
-def build_parser() -> argparse.ArgumentParser:
+def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
+    """The parser of all commands; where one is asked for, or "" for none, the others have a name and a summary only."""
     from deep_lambertian import __version__
 
     parser = Parser(
@@ -44,6 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
             epilog=module.EXAMPLE,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        if asked not in (None, name):
+            continue
         module.add_arguments(sub)
         sub.add_argument("--seed", type=int, default=0, help="seed of every random number (default: 0)")
         if "json" not in {action.dest for action in sub._actions}:  # a command may write JSON to a file instead
@@ -56,7 +59,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; errors are one line on standard error and a non-zero exit code."""
-    options = build_parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    asked = next((each for each in arguments if not each.startswith("-")), "")  # what comes before it takes no value
+    options = build_parser(asked).parse_args(arguments)
     keep_compilations()
     run: Callable[[argparse.Namespace], int | None] = options.run
     show = sys.stderr.isatty() and not options.quiet and not getattr(options, "process_id", None)

@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 from scipy import ndimage
 
-from deep_lambertian.faces import detector as face_detector
+from deep_lambertian.faces import find as face_detector
 from deep_lambertian.faces.alignment import FRAME, Alignment
-from deep_lambertian.faces.detector import Detector
-from deep_lambertian.faces.find import find_faces
+from deep_lambertian.faces.find import Detector, find_faces
 from tools.train_face_finder import marks as face_marks
 from tools.train_face_finder import samples as face_samples
 from tools.train_face_finder.samples import TEXTURES, texture

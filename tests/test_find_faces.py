@@ -10,7 +10,7 @@ import pytest
 from scipy import ndimage
 
 from benchmarks.face_finder import folds_of, scene
-from deep_lambertian.faces import detector as face_detector
+from deep_lambertian.faces import find as face_detector
 from deep_lambertian.faces.alignment import FRAME, Alignment
 from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, find_face, find_faces
 from deep_lambertian.support.resampling import sample_affine

@@ -10,7 +10,7 @@ from scipy import ndimage
 
 from deep_lambertian.data.yaleb import CROPPED, PROTOCOLS, load_yaleb
 from deep_lambertian.faces.alignment import FRAME, Alignment, Pyramid
-from deep_lambertian.faces.detector import Net, described, judge, move, take_step, way_to
+from deep_lambertian.faces.find import Net, described, judge, move, take_step, way_to
 from deep_lambertian.support.progress import track
 from tools.train_face_finder.samples import NEAR, TEXTURES, lay_in, texture
 

@@ -1,4 +1,4 @@
-"""What the nets of `faces.detector` learn from: faces laid into pictures without faces.
+"""What the nets of `faces.find` learn from: faces laid into pictures without faces.
 
 Faces of faces48 (UTKFace and LFW) are laid into backgrounds at a random offset from a net's frame; the nets learn the
 way back, and to tell them from backgrounds and from faces that lie elsewhere. A crop's own edge would give its frame
@@ -19,7 +19,7 @@ from scipy import ndimage
 
 from deep_lambertian.data.sources import open_source
 from deep_lambertian.faces.alignment import ASPECT
-from deep_lambertian.faces.detector import MARGIN, TURN, Look, contrast
+from deep_lambertian.faces.find import MARGIN, TURN, Look, contrast
 from deep_lambertian.support.progress import track
 
 Samples = tuple[np.ndarray, np.ndarray, np.ndarray]  # images (n, H, W), whether a face, ways to it (n, 4)

@@ -1,4 +1,4 @@
-"""Trains the nets of `faces.detector`: see `__main__.py`."""
+"""Trains the nets of `faces.find`: see `__main__.py`."""
 
 import math
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from deep_lambertian.faces.detector import FINDER, JUDGE, Detector, Look, Net
+from deep_lambertian.faces.find import FINDER, JUDGE, Detector, Look, Net
 from deep_lambertian.support.progress import track
 from tools.train_face_finder.marks import MIRRORED, fit_steps, judged_crops, mean_face, yale_crops
 from tools.train_face_finder.samples import Samples, backgrounds, faces48, make_many

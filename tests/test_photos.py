@@ -12,8 +12,7 @@ from deep_lambertian.data.images import linear_to_srgb
 from deep_lambertian.geometry import angles, angles_of, around, direction
 from deep_lambertian.inference.posterior import Diagnostics, Posterior
 from deep_lambertian.photos.placing import Placement, mean_image, place, prepare_photos
-from deep_lambertian.photos.refine import refine
-from deep_lambertian.photos.result import chroma, infer_photos
+from deep_lambertian.photos.result import chroma, infer_photos, refine
 from deep_lambertian.support.resampling import enlarge_cubic
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import draw_portrait

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from deep_lambertian.faces.alignment import Alignment
-from deep_lambertian.photos.reach import REACH, reach_of
+from deep_lambertian.photos.placing import REACH, reach_of
 
 SKIN, WALL = np.array([0.5, 0.35, 0.28]), np.array([0.2, 0.25, 0.35])
 FRAME = Alignment.from_box((70, 60, 84, 96))

@@ -59,13 +59,12 @@ def run(options: argparse.Namespace) -> int:
 def _photos(options: argparse.Namespace) -> int:
     from concurrent.futures import ThreadPoolExecutor
 
-    from deep_lambertian.data.folder import read_lights, read_mask, read_photos
+    from deep_lambertian.data.images import read_mask, read_photos
 
     pictures = read_photos(options.photos, srgb=not options.linear)  # before the model: a bad photo costs no time
     box = None if options.box is None else numbers(options.box, 4, "--box", "LEFT,TOP,WIDTH,HEIGHT")
     mask = None if options.mask is None else read_mask(options.mask, pictures[0][1].shape[:2])
-    lights, names = options.lights, [name for name, _ in pictures]
-    lights = None if lights is None else read_lights(lights.read_bytes(), str(lights), names)
+    lights = None if options.lights is None else _lights(options.lights, [name for name, _ in pictures])
     if options.all_faces and (len(pictures) > 1 or box is not None or options.no_align):
         raise ValueError("--all-faces: expected one photo, and neither --box nor --no-align")
     out = options.out or options.photos[0].with_name(f"{options.photos[0].stem}-dln")
@@ -79,6 +78,12 @@ def _photos(options: argparse.Namespace) -> int:
     if options.json:
         print_json(said if options.all_faces else said[0])
     return 0
+
+
+def _lights(path: Path, names: list[str]) -> Any:
+    from deep_lambertian.data.folder import read_lights
+
+    return read_lights(path.read_bytes(), str(path), names)
 
 
 def _results(
@@ -103,8 +108,7 @@ def _results(
         few = sampler.override(iterations=max(2, sampler.keep), burn_in=1)  # one program serves any number of sweeps
         warm = pool.submit(model.infer, blank, None if lights is None else np.ones((len(pictures), 3)), sampler=few)
         from deep_lambertian.photos.placing import Placement, every_face, prepare_photos
-        from deep_lambertian.photos.refine import refinement
-        from deep_lambertian.photos.result import detail_size, infer_prepared, refine_photos
+        from deep_lambertian.photos.result import detail_size, infer_prepared, refine_photos, refinement
 
         frames = every_face(pictures[0][1], model) if options.all_faces else [None]
         for frame in frames:

@@ -20,12 +20,12 @@ import numpy as np
 
 from deep_lambertian.data.dataset import Skipped
 from deep_lambertian.data.folder import Entry, ObjectFolder
+from deep_lambertian.data.images import save_png16
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN, Layout, check_request
 from deep_lambertian.support import distributed
 from deep_lambertian.support.files import write_csv, write_json
-from deep_lambertian.support.pictures import save_png16
 from deep_lambertian.support.progress import track
 from deep_lambertian.support.run_folder import RunFolder
 

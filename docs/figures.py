@@ -12,8 +12,8 @@ import numpy as np
 from PIL import Image
 
 import deep_lambertian as dl
+from deep_lambertian.data.images import grey, normal_colours, sheet
 from deep_lambertian.support.files import atomic_write
-from deep_lambertian.support.pictures import grey, normal_colours, sheet
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import draw_portrait
 from deep_lambertian.synthetic.scenes import shade

@@ -14,10 +14,10 @@ from deep_lambertian import DLN, Layout, Posterior
 from deep_lambertian.cli import main
 from deep_lambertian.data import folder_objects, load_folder
 from deep_lambertian.data.folder import Entry
+from deep_lambertian.data.images import encode_png16
 from deep_lambertian.photos import batch
 from deep_lambertian.photos.batch import BatchOptions, BatchResult
 from deep_lambertian.support import compiled
-from deep_lambertian.support.pictures import encode_png16
 
 COUNTS = (4, 3, 4, 4, 4)  # three and four images go together: one compiled shape
 

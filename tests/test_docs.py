@@ -16,7 +16,7 @@ from PIL import Image
 
 import deep_lambertian as dl
 from deep_lambertian.cli import COMMANDS, build_parser, main
-from deep_lambertian.support.pictures import save_png
+from deep_lambertian.data.images import save_png
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

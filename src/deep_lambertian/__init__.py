@@ -12,7 +12,7 @@ from deep_lambertian.support import lazy_names
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from deep_lambertian.data.folder import read_photos
+    from deep_lambertian.data.images import read_photos
     from deep_lambertian.inference import Layout, Posterior, Sampler, ShadowWeights
     from deep_lambertian.learning.config import Config
     from deep_lambertian.learning.train import train
@@ -72,7 +72,7 @@ __getattr__, __dir__ = lazy_names(
         "LambertianSubspaceClassifier": "tasks.estimators",
         "Result": "photos.result",
         "infer_photos": "photos.result",
-        "read_photos": "data.folder",
+        "read_photos": "data.images",
         "show_progress": "support.progress",
     },
 )

@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from deep_lambertian.data.images import save_png
     from deep_lambertian.report.data_check import check, contact_sheet
-    from deep_lambertian.support.pictures import save_png
 
     data = load(options.kind, options.path, options.size, options.seed)
     report = check(data)

@@ -22,10 +22,10 @@ def run(options: argparse.Namespace) -> None:
     check_writable(options.out)
     if options.iterations is not None and options.iterations < 1:
         raise ValueError(f"--iterations: expected at least 1, got {options.iterations}")
+    from deep_lambertian.data.images import save_png
     from deep_lambertian.experiments.demonstration import demonstrate
     from deep_lambertian.report.experiment import demonstration_page, demonstration_picture
     from deep_lambertian.report.photo import save_files, save_picture, save_result_report, to_bytes
-    from deep_lambertian.support.pictures import save_png
 
     options.out.mkdir(parents=True, exist_ok=True)
     found = demonstrate(options.out, options.seed, options.iterations, printer_of(options))

@@ -15,7 +15,15 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from deep_lambertian.data.dataset import Dataset, Skipped, View, stack_objects
-from deep_lambertian.data.images import decode, image_shape, is_image_name, read_image
+from deep_lambertian.data.images import (
+    decode,
+    image_shape,
+    is_image_name,
+    one_size,
+    read_image,
+    read_photos,
+    some_white,
+)
 from deep_lambertian.data.sources import open_source
 from deep_lambertian.support.progress import track
 from deep_lambertian.support.resampling import average_areas
@@ -86,7 +94,7 @@ class ObjectFolder:
                 found[file] = average_areas(pixels, shape)
         mask = None
         for path in (path for file, path in files.items() if _is_mask(file)):
-            mask = _some_white(average_areas(decode(self.source.read(path), path, srgb=False), shape), path) > 0.5
+            mask = some_white(average_areas(decode(self.source.read(path), path, srgb=False), shape), path) > 0.5
         others = set(files) - {*pictures, *filter(_is_mask, files), *filter(_is_lights, files)}
         skipped += [Skipped(files[file], "not an image by its name") for file in sorted(others)]
         if not found:
@@ -136,38 +144,6 @@ def load_photos(
     return stack_objects([(photos[0][0], views)], info={"kind": "photos", "linearised": srgb})
 
 
-def read_photos(paths: Sequence[str | Path], *, srgb: bool = True, colour: bool = True) -> list[tuple[str, np.ndarray]]:
-    """Names and linear colours of photos of the same thing, which must be of one size."""
-    if not paths:
-        raise ValueError("expected at least one photo, got none")
-    found = []
-    for path in map(Path, paths):
-        if not path.is_file():
-            raise ValueError(f"{path}: expected a photo, found {'a folder' if path.is_dir() else 'nothing'}")
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-        found.append((path.name, decode(data, str(path), srgb=srgb, colour=colour)))
-    one_size([(name, image.shape) for name, image in found], "photos")
-    return found
-
-
-def read_mask(path: str | Path, shape: tuple[int, int]) -> np.ndarray:
-    """A picture of the photos' `shape` that is white where their pixels count, as (H, W) in [0, 1]."""
-    mask = _some_white(decode(Path(path).read_bytes(), str(path), srgb=False), path)
-    if mask.shape != shape:
-        (h, w), (oh, ow) = shape, mask.shape
-        raise ValueError(f"{path}: expected a mask of the photos' size, {w}×{h}, got {ow}×{oh}")
-    return mask
-
-
-def _some_white(mask: np.ndarray, name: object) -> np.ndarray:
-    if not mask.max() > 0.5:
-        raise ValueError(f"{name}: expected a mask with some white in it, got none")
-    return mask
-
-
 def natural(name: str) -> list[tuple[int, str]]:
     """The order a person expects, in which `cat.2` comes before `cat.10`: lights are listed in it."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name) if part]
@@ -181,15 +157,6 @@ def _is_mask(file: str) -> bool:
 
 def _is_lights(file: str) -> bool:
     return file.lower() in LIGHT_FILES
-
-
-def one_size(sizes: Sequence[tuple[str, tuple[int, ...]]], label: str) -> None:
-    if different := [(name, shape) for name, shape in sizes if shape[:2] != sizes[0][1][:2]]:
-        (first, (h, w, *_)), (other, (oh, ow, *_)) = sizes[0], different[0]
-        raise ValueError(
-            f"{label}: expected images of one size, got {first!r} of {w}×{h} and {other!r} of {ow}×{oh}; "
-            "images of one object must show it in the same place"
-        )
 
 
 def read_lights(data: bytes, name: str, images: Sequence[str]) -> list[np.ndarray]:

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from PIL import Image
 
+from deep_lambertian.data.images import grey, normal_colours, sheet
 from deep_lambertian.energy import Observation, Params
 from deep_lambertian.geometry import angles
 from deep_lambertian.inference import chain
 from deep_lambertian.learning.config import Config, seed_of
 from deep_lambertian.learning.task import Task
-from deep_lambertian.support.pictures import grey, normal_colours, sheet
 from deep_lambertian.surface import Surface
 
 SAMPLES = 16  # chains that see no image: their states are samples of the prior

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from deep_lambertian.data import Dataset
+from deep_lambertian.data.images import save_png
 from deep_lambertian.energy import Params
 from deep_lambertian.geometry import angles
 from deep_lambertian.learning.checks import Monitors, check_prior, light_errors, training_sheet
@@ -30,7 +31,6 @@ from deep_lambertian.models import describe, rebuild
 from deep_lambertian.priors import DBN
 from deep_lambertian.priors.rbm import RBM
 from deep_lambertian.support import distributed
-from deep_lambertian.support.pictures import save_png
 from deep_lambertian.support.progress import track
 from deep_lambertian.support.settings import flat, nested
 from deep_lambertian.surface import Surface

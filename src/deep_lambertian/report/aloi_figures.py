@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from deep_lambertian.data.images import grey, normal_colours, save_png, sheet
 from deep_lambertian.experiments.aloi import AloiFindings, Views
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
 from deep_lambertian.support.files import write_csv
-from deep_lambertian.support.pictures import grey, normal_colours, save_png, sheet
 from deep_lambertian.surface import illuminate
 
 SHOWN, LIGHTS = 10, 3  # objects of the picture, and lights drawn for each

@@ -6,7 +6,7 @@ import numpy as np
 from PIL import Image
 
 from deep_lambertian.data.dataset import Dataset
-from deep_lambertian.support.pictures import grey, sheet
+from deep_lambertian.data.images import grey, sheet
 
 SATURATED, DARK = 0.99, 0.02  # intensities beyond which a pixel says little
 MUCH = 0.2  # the share of such pixels above which an image is warned of

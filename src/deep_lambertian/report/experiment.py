@@ -9,11 +9,10 @@ from typing import Any
 
 from PIL import Image
 
+from deep_lambertian.data.images import grey, normal_colours, sheet
 from deep_lambertian.experiments.demonstration import Demonstration
-from deep_lambertian.report import render
-from deep_lambertian.report.photo import Page
+from deep_lambertian.report.photo import Page, render
 from deep_lambertian.support.files import atomic_write, write_csv, write_json, write_text
-from deep_lambertian.support.pictures import grey, normal_colours, sheet
 
 QUICK = "A quick run: too short for its figures to be quoted."
 Table = Sequence[Sequence[str]]  # a row of heads, and rows of cells

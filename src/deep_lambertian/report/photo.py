@@ -12,13 +12,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from deep_lambertian.data.images import linear_to_srgb
+from deep_lambertian.data.images import grey, linear_to_srgb, normal_colours, save_png, save_png16, thumbnail
 from deep_lambertian.geometry import angles_of, direction
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.photos.result import Result
-from deep_lambertian.report import render
 from deep_lambertian.support.files import atomic_folder, atomic_write, write_json, write_text
-from deep_lambertian.support.pictures import grey, normal_colours, save_png, save_png16, thumbnail
 from deep_lambertian.support.resampling import shrink_quickly
 from deep_lambertian.surface import illuminate
 
@@ -216,6 +214,15 @@ def render_result(page: Page) -> str:
         surface=_surface(page),
         script=script,
     )
+
+
+def render(template: str, **values: Any) -> str:
+    """One of the package's pages, filled in."""
+    from jinja2 import Environment, PackageLoader, select_autoescape
+
+    pages, escape = PackageLoader("deep_lambertian.report"), select_autoescape(["html"])
+    environment = Environment(loader=pages, autoescape=escape, trim_blocks=True)
+    return environment.get_template(template).render(**values)
 
 
 def save_result_report(path: str | Path, page: Page) -> None:

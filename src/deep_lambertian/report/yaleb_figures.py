@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from deep_lambertian.data.images import grey, normal_colours, save_png, sheet
 from deep_lambertian.experiments.yaleb import YalebFindings
 from deep_lambertian.priors import DBN, Product, generate
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
-from deep_lambertian.support.pictures import grey, normal_colours, save_png, sheet
 from deep_lambertian.tasks.baselines import unit
 
 SAMPLE_STEPS = 50_000  # Gibbs iterations of Figure 4

@@ -16,7 +16,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 # Shapes and types of what the mathematics is made of are checked at every call.
-CHECKED = [f"deep_lambertian.{name}" for name in ("surface", "priors", "energy", "inference", "learning")]
+CHECKED = [f"deep_lambertian.{name}" for name in ("geometry", "surface", "priors", "energy", "inference", "learning")]
 install_import_hook(CHECKED, "typecheck.check_functions")
 
 from deep_lambertian import DLN, GRBM, Gaussian, Product  # noqa: E402

@@ -1,10 +1,23 @@
 """The plan of the house: imports go one way, files and functions stay small, and few modules meet a photo."""
 
 import ast
+import inspect
+import sys
+import threading
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import FrameType
 
+import jax
+import numpy as np
 import pytest
+from PIL import Image
+
+from deep_lambertian.cli import main
+from deep_lambertian.data.images import linear_to_srgb
+from deep_lambertian.support import compiled
+from deep_lambertian.synthetic.portrait import draw_portrait
 
 SOURCE = Path(__file__).parents[1] / "src" / "deep_lambertian"
 # Data flows from the first to the last: a module imports from its own room and from those before it.
@@ -12,7 +25,7 @@ ROOMS = (
     *("support", "geometry", "surface", "priors", "energy", "inference", "models", "model", "data", "learning"),
     *("faces", "synthetic", "photos", "tasks", "experiments", "report", "studio", "cli"),
 )
-MOST_MODULES, MOST_LINES = 110, 12_500
+MOST_MODULES, MOST_LINES, MOST_OF_A_PHOTO = 110, 12_500, 30
 MOST_FILE, MOST_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 MODULES = sorted(SOURCE.rglob("*.py"))
 
@@ -74,3 +87,34 @@ def test_the_house_is_of_a_size_to_be_known():
     lines = sum(path.read_text().count("\n") for path in MODULES)
     assert len(MODULES) <= MOST_MODULES
     assert lines <= MOST_LINES
+
+
+def test_a_photo_passes_through_few_modules(tmp_path, monkeypatch):
+    """Those in which a function runs while `dln infer` has a photo; of the command line, its own module alone."""
+    for path in MODULES:  # before the count: what runs when a module is imported is no part of a photo's way
+        name = ".".join(("deep_lambertian", *path.relative_to(SOURCE).with_suffix("").parts))
+        if path.stem != "__main__":
+            import_module(name.removesuffix(".__init__"))
+    photo = np.round(255 * linear_to_srgb(draw_portrait(0).photo)).astype(np.uint8)
+    Image.fromarray(photo).save(tmp_path / "me.png")
+    # Programs are traced here and now, not found as other tests have left them.
+    monkeypatch.setattr(compiled, "_programs", {})
+    monkeypatch.setattr(compiled, "_exported", lambda run, leaves, _: jax.export.export(jax.jit(run))(*leaves))
+    seen = set()
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # a function, not a class's body
+            seen.add(frame.f_globals.get("__name__") or "")
+
+    threading.setprofile(look)
+    sys.setprofile(look)
+    try:
+        code = main(["infer", "yaleb24", str(tmp_path / "me.png"), "--out", str(tmp_path / "out"), "--quiet"])
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert code == 0
+    ours = {name for name in seen if name.startswith("deep_lambertian.")}
+    met = {name for name in ours if name == "deep_lambertian.cli.infer" or not name.startswith("deep_lambertian.cli")}
+    assert {"deep_lambertian.inference.normals", "deep_lambertian.report.photo"} < met  # it has come to its end
+    assert len(met) <= MOST_OF_A_PHOTO, sorted(met)

@@ -30,8 +30,8 @@ def angles_of(light: Any) -> tuple[float, float]:
     return float(np.degrees(np.arctan2(x, z))), float(np.degrees(np.arcsin(np.clip(y, -1, 1))))
 
 
-def angles(one: np.ndarray, other: np.ndarray, axis: int = -2) -> np.ndarray:
-    """Degrees between normals (..., 3, V) of any length, (..., V), or vectors along another `axis`."""
+def angles(one: np.ndarray, other: np.ndarray, axis: int = -2) -> Any:
+    """Degrees between normals (..., 3, V) of any length, (..., V), or vectors along another `axis`; of two, a number."""
     lengths = np.linalg.norm(one, axis=axis) * np.linalg.norm(other, axis=axis)
     cosine = np.sum(one * other, axis=axis) / np.maximum(lengths, 1e-12)
     return np.degrees(np.arccos(np.clip(cosine, -1, 1)))

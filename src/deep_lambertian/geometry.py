@@ -31,7 +31,7 @@ def angles_of(light: Any) -> tuple[float, float]:
 
 
 def angles(one: np.ndarray, other: np.ndarray, axis: int = -2) -> Any:
-    """Degrees between normals (..., 3, V) of any length, (..., V), or vectors along another `axis`; of two, a number."""
+    """Degrees between normals (..., 3, V) of any length, (..., V), or between vectors along another `axis`."""
     lengths = np.linalg.norm(one, axis=axis) * np.linalg.norm(other, axis=axis)
     cosine = np.sum(one * other, axis=axis) / np.maximum(lengths, 1e-12)
     return np.degrees(np.arccos(np.clip(cosine, -1, 1)))

@@ -87,6 +87,7 @@ def test_the_miniature_is_found_cropped_and_laid_over(folder: Path):
     assert data.images.shape == (2, 15, 24, 24)
     assert data.images.dtype == np.float32
     assert data.image_names[0][:4] == ("3_l1c1.png", "3_l1c2.png", "3_l1c3.png", "3_l2c1.png")
+    assert data.rig[1].tolist()[:4] == ["l1c1", "l1c3", "l2c1", "l2c2"]  # one is flawed
     assert not data.images[~data.mask].any()
     assert (data.mask[0] == data.mask[0, :1]).all()
     # The ellipse fills its box: its dark half is in, and the corners are out.

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +139,7 @@ def test_yale_reads_what_is_there_and_counts_the_rest(yale):
     data = load_yaleb(yale)
     assert data.images.shape == (2, 4, 24, 24)
     assert data.subsets.tolist() == [[1, 2, 3, 4], [1, 3, 4, 2]] or sorted(data.subsets[0].tolist()) == [1, 2, 3, 4]
+    assert set(data.rig[0]) == set(data.rig[1]) == {"A+000E+00", "A-020E+10", "A+035E+40", "A+070E-35"}
     reasons = data.skipped_reasons()
     assert reasons["marked as corrupt (.bad)"] == 2
     assert reasons["ambient light only"] == 2
@@ -233,6 +235,29 @@ def test_own_objects_with_masks_and_lights(tmp_path, lights):
     assert 0.1 < data.mask[0, 0].mean() < 0.3
     assert data.info["linearised"] is False
     assert load_folder(tmp_path / "mine").images.max() < 0.4  # 0.56 as sRGB is darker in linear light
+
+
+def test_images_under_the_same_light_are_told_by_its_name(tmp_path):
+    root = own_objects(tmp_path / "mine", None)
+    assert load_folder(root, size=10).rig is None
+    (root / "rig.txt").write_text("\n".join(f"lamp {i}" for i in range(11)))  # serves all
+    (root / "shoe" / "rig.csv").write_text("name,light\nshoe.2.png,left\nshoe.1.png, lamp 1 \n")
+    data = load_folder(root, size=10)
+    assert data.rig.tolist() == [[f"lamp {i}" for i in range(11)], ["", "lamp 1", "left", *[""] * 8]]
+    assert not data.skipped
+    chosen = np.zeros((2, 11), bool)
+    chosen[0, [3, 10]] = chosen[1, 2] = True
+    assert data.keep(chosen).rig.tolist() == [["lamp 3", "lamp 10"], ["left", ""]]
+    assert data.object("shoe").rig.tolist() == [data.rig[1].tolist()]
+    assert {len(part.rig) for part in data.split(0.5)} == {1}
+    (root / "shoe" / "rig.csv").write_text("lamp\nlamp\n")
+    with pytest.raises(ValueError, match="one name of a light for each of 11 images, got 2 rows"):
+        load_folder(root)
+    (root / "shoe" / "rig.csv").write_text("boot.1.png,left\n")
+    with pytest.raises(ValueError, match=r"expected rows such as 'shoe\.0\.png,left', got none"):
+        load_folder(root)
+    with pytest.raises(ValueError, match=r"rig: expected shape \(2, 11\), got \(2,\)"):
+        replace(data, rig=np.array(["a", "b"]))
 
 
 def test_own_objects_with_faults(tmp_path):

@@ -98,7 +98,8 @@ def _views(
     views = []
     for place in places:
         flat = np.clip(shift_back(luminance(images[place]), moved[place[1]], order=3), 0, 1)
-        views.append(View(PurePosixPath(files[place]).name, average_areas(flat[box], shape) * inside, inside))
+        name, rig = PurePosixPath(files[place]).name, "l{}c{}".format(*place)  # the lamps stood still for all objects
+        views.append(View(name, average_areas(flat[box], shape) * inside, inside, rig=rig))
     return views, moved
 
 

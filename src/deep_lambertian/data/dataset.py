@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-NOTHING = {"images": 0.0, "mask": 0.0, "lights": np.nan, "subsets": 0.0}  # what stands for an image that is not there
-Take = Callable[[np.ndarray, float], np.ndarray]
+# What stands for an image that is not there.
+NOTHING: dict[str, Any] = {"images": 0.0, "mask": 0.0, "lights": np.nan, "subsets": 0.0, "rig": ""}
+Take = Callable[[np.ndarray, Any], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Dataset:
     `images` (S, P, H, W) float32, light of about [0, 1]; `mask` (S, P, H, W) tells which pixels are valid, and is False
     throughout for an image that is not there. `lights` (S, P, 3) where any are known, NaN where one is not.
     `subsets` (S, P) are the numbers of illumination subsets where the data have them, 0 for an image that is not there.
+    `rig` (S, P) are names of lights, where the data have them: images of one name, of whatever object, were taken under
+    the same light in the same place, wherever that is. They are empty where nothing is known.
     `image_names` has P names an object, empty for an image that is not there. `skipped` are the files that were left
     out; `info` says what was assumed in reading the rest.
     """
@@ -37,6 +40,7 @@ class Dataset:
     image_names: tuple[tuple[str, ...], ...]
     lights: np.ndarray | None = None
     subsets: np.ndarray | None = None
+    rig: np.ndarray | None = None
     skipped: tuple[Skipped, ...] = ()
     info: dict[str, Any] = field(default_factory=dict)
 
@@ -44,7 +48,8 @@ class Dataset:
         if self.images.ndim != 4 or 0 in self.images.shape:
             raise ValueError(f"images: expected (objects, images, height, width), got shape {self.images.shape}")
         objects, count = self.images.shape[:2]
-        expected = {"mask": self.images.shape, "lights": (objects, count, 3), "subsets": (objects, count)}
+        each = objects, count
+        expected = {"mask": self.images.shape, "lights": (*each, 3), "subsets": each, "rig": each}
         for name, shape in expected.items():
             value = getattr(self, name)
             if value is not None and value.shape != shape:
@@ -105,7 +110,7 @@ class Dataset:
         order = np.argsort(~chosen, axis=1, kind="stable")[rows, :most]  # those chosen first, in their own order
         there = np.take_along_axis(chosen[rows], order, axis=1)
 
-        def take(array: np.ndarray, nothing: float) -> np.ndarray:
+        def take(array: np.ndarray, nothing: Any) -> np.ndarray:
             taken = np.take_along_axis(array[rows], order.reshape(*order.shape, *[1] * (array.ndim - 2)), axis=1)
             taken[~there] = nothing
             return taken
@@ -161,6 +166,7 @@ class View:
     mask: np.ndarray | None = None
     light: np.ndarray | None = None
     subset: int = 0
+    rig: str = ""
 
 
 def stack_objects(
@@ -173,14 +179,15 @@ def stack_objects(
     pixels = np.zeros((*shape, *objects[0][1][0].image.shape), np.float32)
     valid = np.zeros(pixels.shape, bool)
     lights = np.full((*shape, 3), np.nan, np.float32)
-    subsets = np.zeros(shape, np.int32)
+    subsets, rig = np.zeros(shape, np.int32), np.full(shape, "", object)
     for s, (_, views) in enumerate(objects):
         for p, view in enumerate(views):
-            pixels[s, p], subsets[s, p] = view.image, view.subset
+            pixels[s, p], subsets[s, p], rig[s, p] = view.image, view.subset, view.rig
             valid[s, p] = True if view.mask is None else view.mask
             if view.light is not None:
                 lights[s, p] = view.light
     names = tuple(name for name, _ in objects)
     image_names = tuple((*(view.name for view in views), *[""] * (shape[1] - len(views))) for _, views in objects)
     known, sets = None if np.isnan(lights).all() else lights, subsets if subsets.any() else None
-    return Dataset(pixels, valid, names, image_names, known, sets, tuple(skipped), info or {})
+    shared = rig.astype(str) if rig.any() else None
+    return Dataset(pixels, valid, names, image_names, known, sets, shared, tuple(skipped), info or {})

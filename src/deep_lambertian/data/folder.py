@@ -2,13 +2,15 @@
 
 A folder of an object may hold `mask.*` (white is the object), and the lights of its images as `lights.txt` (the number
 of lights, then x y z of each, in the order of the images' names) or `lights.csv` (rows `name,x,y,z`, or `x,y,z` in
-order). A file of lights above the folders serves them all.
+order). Which images of several objects were taken under the same light, wherever that was, is said by a name for each
+light: `rig.csv` (rows `name,light`; an image that is left out is of a light of its own) or `rig.txt` (a line for each
+image, in order). A file of lights or of a rig above the folders serves them all.
 """
 
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -28,7 +30,7 @@ from deep_lambertian.data.sources import open_source
 from deep_lambertian.support.progress import track
 from deep_lambertian.support.resampling import average_areas
 
-LIGHT_FILES = ("lights.txt", "lights.csv")
+LIGHT_FILES, RIG_FILES = ("lights.txt", "lights.csv"), ("rig.txt", "rig.csv")
 
 
 @dataclass(frozen=True)
@@ -49,17 +51,17 @@ class ObjectFolder:
     def __init__(self, path: str | Path) -> None:
         self.source = open_source(path)
         folders = self.source.folders()
-        # A file of lights above the objects' folders, which serves them all.
+        # Files above the objects' folders serve them all.
         above = [names for names in folders.values() if not any(map(is_image_name, names)) and len(folders) > 1]
-        files = (name for names in above for name in names)
-        self._common = next((name for name in files if _is_lights(PurePosixPath(name).name)), None)
+        files = {PurePosixPath(name).name: name for names in above for name in names}
+        self._common, self._common_rig = _one_of(LIGHT_FILES, files), _one_of(RIG_FILES, files)
         self.entries: dict[str, Entry] = {}
         for folder in sorted(folders):
             files = folders[folder]
             if any(map(is_image_name, files)):
                 names = [PurePosixPath(file).name for file in files]
                 images = sum(is_image_name(name) and not _is_mask(name) for name in names)
-                lights = self._common is not None or any(map(_is_lights, names))
+                lights = self._common is not None or any(name.lower() in LIGHT_FILES for name in names)
                 # Images at the top are an object called like the folder itself.
                 label = folder or self.source.path.name or self.source.path.absolute().name
                 if label in self.entries:
@@ -95,16 +97,19 @@ class ObjectFolder:
         mask = None
         for path in (path for file, path in files.items() if _is_mask(file)):
             mask = some_white(average_areas(decode(self.source.read(path), path, srgb=False), shape), path) > 0.5
-        others = set(files) - {*pictures, *filter(_is_mask, files), *filter(_is_lights, files)}
+        known = {file for file in files if file.lower() in (*LIGHT_FILES, *RIG_FILES) or _is_mask(file)}
+        others = set(files) - {*pictures, *known}
         skipped += [Skipped(files[file], "not an image by its name") for file in sorted(others)]
         if not found:
             return []
         one_size(sizes, name)
-        place = next((path for file, path in files.items() if _is_lights(file)), self._common)
         lights: dict[str, np.ndarray] = {}
-        if place is not None:
+        rig: dict[str, str] = {}
+        if (place := _one_of(LIGHT_FILES, files) or self._common) is not None:
             lights = dict(zip(pictures, read_lights(self.source.read(place), place, pictures), strict=True))
-        return [View(file, image, mask, lights.get(file)) for file, image in found.items()]
+        if (place := _one_of(RIG_FILES, files) or self._common_rig) is not None:
+            rig = dict(zip(pictures, read_rig(self.source.read(place), place, pictures), strict=True))
+        return [View(file, image, mask, lights.get(file), rig=rig.get(file, "")) for file, image in found.items()]
 
 
 def folder_objects(path: str | Path) -> list[str]:
@@ -155,8 +160,27 @@ def _is_mask(file: str) -> bool:
     return stem == "mask" or stem.endswith((".mask", "_mask"))
 
 
-def _is_lights(file: str) -> bool:
-    return file.lower() in LIGHT_FILES
+def _one_of(names: Sequence[str], files: Mapping[str, str]) -> str | None:
+    """Where the first file of one of these names lies, among paths by their file's name."""
+    return next((path for file, path in files.items() if file.lower() in names), None)
+
+
+def read_rig(data: bytes, name: str, images: Sequence[str]) -> list[str]:
+    """The name of each image's light, empty where it has none, from the text of a `rig.csv` or `rig.txt`."""
+    try:
+        rows = [[cell.strip() for cell in row] for row in csv.reader(io.StringIO(data.decode("utf-8", "replace")))]
+    except csv.Error as error:
+        raise ValueError(f"{name}: expected a name for each light ({error})") from error
+    rows = [row for row in rows if any(row)]
+    if rows and all(len(row) == 2 for row in rows):
+        named = dict(rows)
+        if not any(image in named for image in images):
+            raise ValueError(f"{name}: expected rows such as '{images[0]},left', got none for an image of that folder")
+        return [named.get(image, "") for image in images]
+    if len(rows) != len(images) or any(len(row) != 1 for row in rows):
+        expected = f"rows 'image,light', or one name of a light for each of {len(images)} images"
+        raise ValueError(f"{name}: expected {expected}, got {len(rows)} rows")
+    return [row[0] for row in rows]
 
 
 def read_lights(data: bytes, name: str, images: Sequence[str]) -> list[np.ndarray]:

@@ -71,8 +71,9 @@ def load_yaleb(
             if subset in subsets and (wanted is None or subject in wanted):
                 pixels = _cropped(source, name, pose, skipped)
                 if pixels is not None:
-                    view = View(file, average_areas(pixels, shape), light=light_direction(*angles), subset=subset)
-                    found.setdefault(subject, []).append(view)
+                    # Everyone sat in the same dome of flashes: the angles, as a name, say which of them it was.
+                    known = {"light": light_direction(*angles), "subset": subset, "rig": f"A{match[3]}E{match[4]}"}
+                    found.setdefault(subject, []).append(View(file, average_areas(pixels, shape), **known))
         if not found:
             images = f"images such as {EXAMPLE}{'' if wanted is None else ' of ' + ', '.join(wanted)}"
             raise ValueError(f"{path}: expected cropped Yale B {images}, found {source.contents()}")

@@ -103,7 +103,8 @@ def fingerprint(dataset: Dataset) -> str:
     objects, images, height, width = dataset.images.shape
     lights = np.zeros(0) if dataset.lights is None else dataset.lights
     names = np.frombuffer(json.dumps(dataset.names).encode(), np.uint8)
-    checksum = _checksum(dataset.images, np.packbits(dataset.mask), lights, names)
+    rig = np.zeros(0) if dataset.rig is None else np.frombuffer(json.dumps(dataset.rig.tolist()).encode(), np.uint8)
+    checksum = _checksum(dataset.images, np.packbits(dataset.mask), lights, names, rig)
     return f"{objects} objects of up to {images} images, {height}×{width} (checksum {checksum:08x})"
 
 

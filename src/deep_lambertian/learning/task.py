@@ -9,6 +9,7 @@ import numpy as np
 from deep_lambertian.data import Dataset
 from deep_lambertian.energy import Observation
 from deep_lambertian.learning.config import Config, seed_of
+from deep_lambertian.learning.shared_lights import rig_numbers
 
 LEAST_OBJECTS = 3
 
@@ -21,6 +22,7 @@ class Task:
     there: np.ndarray  # (S, P), which images there are
     lights: np.ndarray | None  # (S, P, 3), where they are to be believed
     truth: np.ndarray | None  # the same, where they are known but not shown: for a monitor
+    rig: np.ndarray | None  # (S, P), numbers of the lights that objects share, where these are to be used
     names: list[str]
     shape: tuple[int, int]
     train: int
@@ -64,7 +66,10 @@ def prepare(dataset: Dataset, config: Config) -> Task:
     observation = Observation(jnp.asarray(pixels, jnp.float32), jnp.asarray(weights, jnp.float32))
     known = None if lights is None else np.where(there[..., None], lights, 0).astype(np.float32)
     shown, truth = (known, None) if config.known_lights else (None, lights)
-    return Task(observation, there, shown, truth, list(data.names), data.shape, count - held_out)
+    rig = None
+    if data.rig is not None and config.shared_lights != "none" and not config.known_lights:
+        rig = rig_numbers(data.rig, there)
+    return Task(observation, there, shown, truth, rig, list(data.names), data.shape, count - held_out)
 
 
 def face_rows(faces: Any, config: Config, shape: tuple[int, int]) -> np.ndarray | None:

@@ -1,15 +1,20 @@
 """Each conditional of Sec. 3.2 against the joint energy, Eq. 6, from which it has to follow."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
-from deep_lambertian.energy import Observation, joint_energy
-from deep_lambertian.geometry import TRIANGLE, cholesky3, solve_lower, solve_lower_t
+from deep_lambertian.energy import Observation, State, joint_energy
+from deep_lambertian.geometry import TRIANGLE, cholesky, cholesky3, invert_lower, multiply, solve_lower, solve_lower_t
 from deep_lambertian.inference.albedo import albedo_conditional
 from deep_lambertian.inference.lights import light_conditional
 from deep_lambertian.inference.normals import normals_conditional, potential
+from deep_lambertian.inference.shadows import ShadowLabels
+from deep_lambertian.support import draws
 from deep_lambertian.surface import Surface, illuminate, render, shading
 
 PIXELS, IMAGES = 2, 3
@@ -117,6 +122,61 @@ def test_conditional_4_normals(world):
         np.testing.assert_allclose(grid_law(along(points)), grid_law(everywhere(points)[:, i]), rtol=5e-3, atol=1e-7)
 
 
+# Conditional 5. A pixel that is lit, dark, too dark to be lit, too bright for anything but lit or dark, and one masked.
+SEEN = jnp.array([[0.4, 0.06, 0.01, 1.2, 0.3], [0.9, 0.1, 0.3, 0.5, 0.2]])
+COUNTED = jnp.array([[1.0, 1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 1.0, 1.0, 1.0]])
+PREDICTED = jnp.array([[0.5, 0.2, 0.0, 1.0, 0.3], [0.2, 0.5, 0.3, 0.4, -0.3]])
+SHARES = jnp.array([[0.7, 0.2, 0.1], [0.3, 0.6, 0.1]])
+
+
+def label_law(prediction: np.ndarray, noise_var: np.ndarray, dark_mean: float) -> np.ndarray:
+    """p(z | v, …) (3, P, V) by Bayes's rule, from the densities of SciPy."""
+    seen = np.asarray(SEEN, np.float64)
+    lit = stats.norm.pdf(seen, prediction, np.sqrt(noise_var)) * (seen >= 0.05)
+    density = np.stack([lit, stats.expon.pdf(seen, scale=dark_mean), stats.uniform.pdf(seen)])
+    law = np.asarray(SHARES, np.float64).T[:, :, None] * np.where(np.asarray(COUNTED) > 0, density, 1.0)
+    return law / law.sum(axis=0)
+
+
+def test_conditional_5_labels(tiny):
+    params = replace(tiny.params, noise_var=jnp.full(5, 0.02), dark_mean=jnp.float32(0.07))
+    logits = ShadowLabels().logits(params, Observation(SEEN, COUNTED), PREDICTED, SHARES)
+    expected = label_law(np.asarray(PREDICTED), np.full(5, 0.02), 0.07)
+    np.testing.assert_allclose(jax.nn.softmax(logits, axis=0), expected, rtol=1e-4, atol=1e-7)
+    hot = ShadowLabels().logits(params, Observation(SEEN, COUNTED), PREDICTED, SHARES, temperature=9.0)
+    expected = label_law(np.asarray(PREDICTED), np.full(5, 0.18), 0.07)
+    np.testing.assert_allclose(jax.nn.softmax(hot, axis=0), expected, rtol=1e-4, atol=1e-7)
+
+
+def test_conditional_5_draws_labels_and_proportions(tiny):
+    """As often lit as the law says; and proportions whose means are those of a Dirichlet with the labels counted."""
+    params = replace(tiny.params, noise_var=jnp.full(5, 0.02), dark_mean=jnp.float32(0.07))
+    rng, count = np.random.default_rng(3), 20_000
+    draw = lambda *shape: jnp.asarray(rng.normal(0.3, 0.5, shape), jnp.float32)
+    surface, lights = Surface(draw(5), draw(3, 5)), draw(2, 3)
+    data, nothing = Observation(SEEN, COUNTED), jnp.ones(5)
+    state = State(surface, lights, (), COUNTED, SHARES, nothing, nothing)
+    drawn = jax.jit(jax.vmap(lambda key: ShadowLabels()(key, params, data, state)))(
+        jax.random.split(draws.make_key(0), count)
+    )
+    law = label_law(np.asarray(render(surface, lights)), np.full(5, 0.02), 0.07)
+    lit = law[0] * np.asarray(COUNTED)
+    error = np.sqrt(np.maximum(lit * (1 - lit), 1e-6) / count)
+    assert np.max(np.abs(np.mean(drawn.weights, axis=0) - lit) / error) < 4.3
+    np.testing.assert_allclose(np.sum(drawn.proportions, axis=-1), 1, rtol=1e-5)
+    counts = np.array([17, 2, 1]) + np.sum(np.where(np.asarray(COUNTED) > 0, law, 0), axis=2).T
+    expected = counts / counts.sum(axis=1, keepdims=True)
+    error = np.std(drawn.proportions, axis=0) / np.sqrt(count)
+    assert np.max(np.abs(np.mean(drawn.proportions, axis=0) - expected) / error) < 4.3
+
+
+def test_a_pixel_below_zero_is_dark(tiny):
+    """Noise takes black below 0, where no label but `dark` is left."""
+    params = replace(tiny.params, noise_var=jnp.full(5, 0.02))
+    logits = ShadowLabels().logits(params, Observation(-0.1 * SEEN, jnp.ones_like(SEEN)), PREDICTED, SHARES)
+    np.testing.assert_allclose(jax.nn.softmax(logits, axis=0)[1], 1.0)
+
+
 def test_the_energy_of_the_data_is_that_of_the_normal_density(world):
     """The first line of Eq. 6 is −log p(V | a, N, L) of Eq. 5, but for what does not depend on the surface."""
     params, data, albedo, normals, lights, hidden = world
@@ -159,3 +219,17 @@ def test_cholesky_of_3_by_3():
     # A matrix that rounding has made singular still has a finite factor.
     flat = jnp.array([[1e8, 1e8, 1e8, 1e8, 1e8, 1e8]], jnp.float32)
     assert np.isfinite(np.asarray(cholesky3(flat))).all()
+
+
+def test_small_matrices_of_any_size():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(50, 4, 4))
+    matrices = root @ np.swapaxes(root, 1, 2) + 0.1 * np.eye(4)
+    factor = cholesky(jnp.asarray(np.moveaxis(matrices, 0, -1), jnp.float32))
+    np.testing.assert_allclose(np.moveaxis(factor, -1, 0), np.linalg.cholesky(matrices), rtol=1e-3, atol=1e-4)
+    inverse = np.moveaxis(invert_lower(factor), -1, 0)
+    np.testing.assert_allclose(inverse @ np.moveaxis(factor, -1, 0), np.tile(np.eye(4), (50, 1, 1)), atol=1e-3)
+    vectors = jnp.asarray(rng.normal(size=(4, 50)), jnp.float32)
+    got = multiply(jnp.asarray(np.moveaxis(matrices, 0, -1), jnp.float32), vectors)
+    np.testing.assert_allclose(got, np.einsum("kij,jk->ik", matrices, vectors), rtol=1e-4, atol=1e-4)
+    assert np.isfinite(np.asarray(cholesky(jnp.full((4, 4, 1), 1e8)))).all()

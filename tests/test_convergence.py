@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from arviz_stats.base.array import array_stats
 
-from deep_lambertian.inference.posterior import ess, rhat
+from deep_lambertian.inference.observers import ess, rhat
 
 
 def chains(kind: str, count: int, length: int) -> np.ndarray:

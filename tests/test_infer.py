@@ -15,6 +15,8 @@ RING = np.array(
     [[0.5 * np.cos(t), 0.5 * np.sin(t), 0.8] for t in np.linspace(0, 2 * np.pi, 9)[:-1]] + [[0, 0, 1.0]], np.float32
 )
 
+WHOLE = {"surface": "whole", "step_size": 0.3, "leapfrogs": 5}
+
 
 def painted(height: int = 8, width: int = 8) -> np.ndarray:
     """A chequered albedo."""
@@ -65,7 +67,7 @@ def test_a_known_surface_leaves_the_light_to_be_found():
     lights = RING[:3]
     clean = albedo[None] * np.einsum("hwk,pk->phw", normals, lights)
     known = dl.Surface.from_pictures(albedo, normals)
-    post = flat_model(light_precision=1e-3).infer(clean, surface=known, iterations=400)
+    post = flat_model(light_precision=1e-3).infer_lights(clean, known, iterations=400)
     matrix = (albedo[..., None] * normals).reshape(-1, 3)
     spread = np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix / 1e-4)))
     assert np.all(np.abs(post.lights - lights) < 4 * spread / np.sqrt(100))
@@ -167,9 +169,9 @@ def test_a_long_chain_needs_no_more_memory(small, monkeypatch):
     seen: list[int] = []
 
     def weigh(*arguments, **options):
-        carry = advance(*arguments, **options)
+        carry, done = advance(*arguments, **options)
         seen.append(sum(leaf.nbytes for leaf in jax.tree.leaves(carry)))
-        return carry
+        return carry, done
 
     advance = chain._advance
     monkeypatch.setattr(chain, "_advance", weigh)
@@ -203,22 +205,32 @@ def test_step_sizes_adapt_to_the_target():
     assert adapted.stuck < 0.05
 
 
-def test_shadow_weights_keep_shadows_from_bending_the_normals():
+@pytest.mark.parametrize("surface", [{}, WHOLE], ids=["conditionals", "whole"])
+def test_labels_keep_shadows_from_bending_the_normals(surface):
+    """Noise takes some of what is black below 0. Annealing is needed: else pixels are labelled before much is known."""
     albedo, normals = painted(), dome(8, 8)
     lights = np.array([[1.0, 0, 0.15], [-1, 0, 0.15], [0, 1, 0.15], [0, -1, 0.15], [0.5, 0.4, 0.7], [0, 0, 1]])
     images = photograph(albedo, normals, lights, noise=0.005)
     model = flat_model()
     off = []
-    for shadow in (False, dl.ShadowWeights()):
-        sampler = model.sampler.override(iterations=300, target_acceptance=0.8, shadow=shadow)
-        off.append(angle(model.infer(images, lights, sampler=sampler).normals, normals).mean())
+    for shadow in (False, dl.ShadowLabels()):
+        sampler = model.sampler.override(iterations=300, target_acceptance=0.8, anneal=100.0, shadow=shadow, **surface)
+        post = model.infer(images, lights, sampler=sampler)
+        off.append(angle(post.normals, normals).mean())
+        assert post.shadows.shape == images.shape
+        assert shadow or np.all(post.shadows == 0)
     plain, aware = off
-    assert aware < 0.5 * plain
+    assert aware < 0.2 * plain
+    clean = np.einsum("hw,hwk,pk->phw", albedo, normals, lights)
+    assert post.shadows[clean < 0].mean() > 0.9
+    assert post.shadows[clean > 0.15].mean() < 0.1
 
 
-@pytest.mark.parametrize("option", [{"anneal": 100.0}, {"hidden": "mean"}, {"start": "sphere"}])
+@pytest.mark.parametrize("option", [{"anneal": 100.0}, {"hidden": "mean"}, {"start": "sphere"}, WHOLE])
 def test_options_reach_the_same_posterior(small, option):
-    """Annealing and the start change how a chain begins, mean-field hidden units nothing where there are none."""
+    """Annealing and the start change how a chain begins, mean-field hidden units nothing where there are none; drawing
+    the surface as a whole only how it moves.
+    """
     images = small.sample(1, images=3, seed=8).images[0]
     sampler = small.sampler.override(iterations=600, target_acceptance=0.8)
     plain, other = (small.infer(images, sampler=each) for each in (sampler, sampler.override(**option)))
@@ -265,7 +277,7 @@ def test_joint_prior_and_the_papers_sizes_run():
     assert np.isfinite(post.normals).all()
     joint = dl.DLN.build(dl.DBN.random(chain.jax.random.key(0), 4 * 64, (100, 20)), (8, 8), noise_var=0.1)
     assert np.isfinite(
-        joint.infer(np.full((2, 8, 8), 0.4), sampler=joint.sampler.override(shadow=dl.ShadowWeights())).normals
+        joint.infer(np.full((2, 8, 8), 0.4), sampler=joint.sampler.override(shadow=dl.ShadowLabels())).normals
     ).all()
 
 
@@ -273,7 +285,7 @@ def test_posterior_is_saved_and_loaded(small, tmp_path):
     post = small.infer(small.sample(1, images=2).images[0], chains=2, sampler=small.sampler.override(keep=2))
     post.save(tmp_path / "result.npz")
     again = dl.Posterior.load(tmp_path / "result.npz")
-    for name in ("albedo", "normals", "lights", "albedo_std", "normals_std", "lights_std", "scaled_normals"):
+    for name in ("albedo", "normals", "lights", "albedo_std", "normals_std", "lights_std", "scaled_normals", "shadows"):
         np.testing.assert_array_equal(getattr(post, name), getattr(again, name))
     assert again.info == post.info
     assert again.diagnostics.rhat == post.diagnostics.rhat
@@ -305,9 +317,7 @@ def test_relighting_is_linear_but_for_shadows(small):
 
 def test_diagnostics_tell_a_converged_chain_from_one_that_is_not(small):
     images = small.sample(1, images=3).images[0]
-    long = small.infer(
-        images, iterations=2000, chains=4, sampler=small.sampler.override(target_acceptance=0.8)
-    ).diagnostics
+    long = small.infer(images, iterations=1500, chains=4, sampler=small.sampler.override(**WHOLE)).diagnostics
     assert long.converged, long.warnings
     short = small.infer(
         images, chains=2, sampler=small.sampler.override(iterations=20, burn_in=0, step_size=1e-4)
@@ -315,6 +325,59 @@ def test_diagnostics_tell_a_converged_chain_from_one_that_is_not(small):
     assert not short.converged
     assert any("more iterations" in warning for warning in short.warnings)
     assert not small.infer(images, iterations=3).diagnostics.converged  # too short to tell is not converged
+
+
+def test_chains_go_on_until_they_have_converged(small):
+    images = small.sample(1, images=3).images[0]
+    sampler = small.sampler.override(**WHOLE).override(iterations=100, burn_in=20, chains=4, until=1000)
+    post = small.infer(images, sampler=sampler)
+    assert post.diagnostics.converged, post.diagnostics.warnings
+    made = post.info["iterations"]
+    assert made in range(200, 1000, 100)  # by hundreds, and no more than it takes
+    assert post.diagnostics.energy.shape == (4, made)
+    before = small.infer(images, sampler=sampler.override(iterations=made - 100, burn_in=20))
+    assert not before.diagnostics.converged
+    straight = small.infer(images, sampler=sampler.override(iterations=made, burn_in=20))
+    np.testing.assert_array_equal(post.albedo, straight.albedo)  # nor does the way there matter
+    np.testing.assert_array_equal(post.lights_std, straight.lights_std)
+
+
+def test_chains_that_do_not_converge_end_all_the_same(small):
+    images = small.sample(1, images=3).images[0]
+    stuck = small.sampler.override(step_size=1e-5)
+    post = small.infer(images, sampler=stuck.override(iterations=20, until=150))
+    assert post.info["iterations"] == 150
+    assert not post.diagnostics.converged
+    assert post.diagnostics.energy.shape == (1, 150)
+    assert small.infer(images, sampler=stuck.override(iterations=20)).info["iterations"] == 20
+    assert small.infer(images, iterations=20, until=50, sampler=stuck).info["iterations"] == 50
+
+
+def test_who_goes_on_by_default(small, monkeypatch):
+    """One object does, as the preset says, unless it is told how many iterations to make; of many none does, or what
+    becomes of one would depend on the others.
+    """
+    asked: list[Sampler] = []
+
+    def run(params, data, sampler, **options):
+        asked.append(sampler)
+        raise InterruptedError
+
+    monkeypatch.setattr(chain, "run", run)
+    images, best = np.full((8, 8), 0.5), Sampler.of_preset("best")
+    model = dl.DLN(small.params, small.shape, "best")
+    for call in (
+        lambda: model.infer(images),
+        lambda: model.infer(images, iterations=30),
+        lambda: model.infer(images, until=600),
+        lambda: model.infer_many([images]),
+        lambda: model.infer_many([images], sampler="best"),
+        lambda: model.infer_many([images], sampler=best),
+    ):
+        with pytest.raises(InterruptedError):
+            call()
+    assert best.until == 1000
+    assert [each.most for each in asked] == [1000, 30, 600, *[best.iterations] * 3]
 
 
 BAD = {
@@ -351,7 +414,7 @@ BAD = {
 def test_bad_input_is_refused_in_words(small, case):
     arguments, message = BAD[case]
     with pytest.raises(ValueError, match=message):
-        small.infer(**arguments)
+        (small.infer_lights if "surface" in arguments else small.infer)(**arguments)
 
 
 BAD_SETTINGS = {
@@ -362,7 +425,8 @@ BAD_SETTINGS = {
     "target": (dict(target_acceptance=1.5), r"target_acceptance: expected between"),
     "anneal": (dict(anneal=0.5), r"anneal: expected a temperature"),
     "keep": (dict(keep=61), r"keep: expected 0 to 60, the number of iterations, got 61"),
-    "gauge": (dict(gauge_moves=-1), r"gauge_moves: expected a whole number of at least 0"),
+    "until": (dict(until=-1), r"until: expected a whole number of at least 0"),
+    "surface": (dict(surface="half"), r"surface: expected one of"),
 }
 
 
@@ -408,7 +472,7 @@ def test_bad_batches_and_models_are_refused(small, tiny):
         tiny.sample(0)
 
 
-def test_shadow_weights_can_be_turned_off():
+def test_labels_can_be_turned_off():
     best = Sampler.of_preset("best")
     assert best.shadow is not None
     assert best.override(shadow=None).shadow == best.shadow  # None says nothing

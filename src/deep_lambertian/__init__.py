@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from deep_lambertian.data.images import read_photos
-    from deep_lambertian.inference import Layout, Posterior, Sampler, ShadowWeights
+    from deep_lambertian.inference import Layout, Posterior, Sampler, ShadowLabels
     from deep_lambertian.learning.config import Config
     from deep_lambertian.learning.train import train
     from deep_lambertian.model import DLN, load_model
@@ -39,7 +39,7 @@ __all__ = [
     "Product",
     "Result",
     "Sampler",
-    "ShadowWeights",
+    "ShadowLabels",
     "Surface",
     "data",
     "infer_photos",
@@ -58,7 +58,7 @@ __getattr__, __dir__ = lazy_names(
         "ModelFileError": "models",
         "Posterior": "inference",
         "Sampler": "inference",
-        "ShadowWeights": "inference",
+        "ShadowLabels": "inference",
         "Surface": "surface",
         "Layout": "inference",
         "GRBM": "priors",

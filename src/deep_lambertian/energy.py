@@ -10,7 +10,7 @@ it is any `Prior`, and every pixel of every image counts by a weight w in [0, 1]
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -20,6 +20,8 @@ from jaxtyping import Array, Float
 
 from deep_lambertian.priors.contract import Prior, check_array
 from deep_lambertian.surface import Leaf, Surface, data_energy, render
+
+DARK_MEAN = 0.04  # what pixels in shadow have on average, where nothing has been learned of them
 
 
 @jax.tree_util.register_dataclass
@@ -34,6 +36,7 @@ class Params:
     light_mean: Leaf  # μ_ℓ (3,)
     light_precision: Leaf  # Λ (3, 3)
     norm_stiffness: Leaf  # η ()
+    dark_mean: Leaf = field(default_factory=lambda: np.float32(DARK_MEAN))  # τ ()
 
     @property
     def pixels(self) -> int:
@@ -45,6 +48,7 @@ class Params:
         check_array("light_mean", self.light_mean, (3,))
         check_array("light_precision", self.light_precision, (3, 3))
         check_array("norm_stiffness", self.norm_stiffness, ())
+        check_array("dark_mean", self.dark_mean, (), positive=True)
         found = np.asarray(self.light_precision)
         if not np.allclose(found, found.T, rtol=1e-4) or np.linalg.eigvalsh(found)[0] <= 0:
             raise ValueError(f"light_precision: expected a symmetric, positive definite matrix, got {found.tolist()}")
@@ -61,10 +65,13 @@ class Params:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Observation:
-    """P images of one object and how much each of their pixels counts."""
+    """P images of one object and how much each of their pixels counts. `near` is a Gaussian that resembles the
+    posterior of its surface (see `inference.near`), for blocks that go by one.
+    """
 
     images: Leaf  # (P, V)
     weights: Leaf  # (P, V)
+    near: Any = None
 
 
 @jax.tree_util.register_dataclass
@@ -72,14 +79,16 @@ class Observation:
 class State:
     """Where a chain stands: the unknowns, and what blocks hand from one sweep to the next.
 
-    `weights` say how far each pixel of each image is believed: those of the data, or what the block of shadows makes of
-    them. `step_size` and `acceptance` are HMC's at each pixel.
+    `weights` say how far each pixel of each image is believed: those of the data, but 0 where the block of shadows has
+    found that it is not lit. `proportions` are the shares of each image that are lit, dark and neither. `step_size` and
+    `acceptance` are HMC's at each pixel.
     """
 
     surface: Surface
     lights: Leaf  # (P, 3)
     hidden: Any
     weights: Leaf  # (P, V)
+    proportions: Leaf  # (P, 3)
     step_size: Leaf  # (V,)
     acceptance: Leaf  # (V,)
 

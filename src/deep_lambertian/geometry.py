@@ -1,5 +1,5 @@
 """Small vectors and matrices: angles in degrees, between vectors and of a light as a viewer tells them (x right, y up,
-z towards the viewer); and Cholesky factors of symmetric 3×3 matrices, many at a time.
+z towards the viewer); and Cholesky factors of small symmetric matrices, many at a time.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ def angles(one: np.ndarray, other: np.ndarray, axis: int = -2) -> Any:
     return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
 
 
-# ---- 3×3 matrices, written out: they fuse with what surrounds them and run on any device, while LAPACK's factors are
+# ---- Small matrices, written out: they fuse with what surrounds them and run on any device, while LAPACK's factors are
 # made for one matrix at a time.
 
 
@@ -74,3 +74,32 @@ def solve_lower_t(factor: Float[Array, "*batch 3 3"], right: Float[Array, "*batc
     x1 = (right[..., 1] - factor[..., 2, 1] * x2) / factor[..., 1, 1]
     x0 = (right[..., 0] - factor[..., 1, 0] * x1 - factor[..., 2, 0] * x2) / factor[..., 0, 0]
     return jnp.stack([x0, x1, x2], axis=-1)
+
+
+def cholesky(matrix: Float[Array, "N N *batch"]) -> Float[Array, "N N *batch"]:
+    """Lower factors of symmetric positive definite matrices, whose elements come first."""
+    size = len(matrix)
+    zero = jnp.zeros_like(matrix[0, 0])
+    rows = [[zero] * size for _ in range(size)]
+    for j in range(size):
+        for i in range(j, size):
+            rest = matrix[i, j] - sum((rows[i][k] * rows[j][k] for k in range(j)), zero)
+            rows[i][j] = jnp.sqrt(jnp.maximum(rest, 1e-7 * matrix[i, i])) if i == j else rest / rows[j][j]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def invert_lower(factor: Float[Array, "N N *batch"]) -> Float[Array, "N N *batch"]:
+    """The inverses, lower as well, of such factors."""
+    size = len(factor)
+    zero = jnp.zeros_like(factor[0, 0])
+    rows = [[zero] * size for _ in range(size)]
+    for j in range(size):
+        rows[j][j] = 1 / factor[j, j]
+        for i in range(j + 1, size):
+            rows[i][j] = -sum((factor[i, k] * rows[k][j] for k in range(j, i)), zero) / factor[i, i]
+    return jnp.stack([jnp.stack(row) for row in rows])
+
+
+def multiply(matrix: Float[Array, "N M *batch"], vector: Float[Array, "M *batch"]) -> Float[Array, "N *batch"]:
+    """Small matrices times small vectors, whose elements come first."""
+    return sum((matrix[:, j] * vector[j][None] for j in range(1, matrix.shape[1])), matrix[:, 0] * vector[0][None])

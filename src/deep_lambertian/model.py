@@ -15,7 +15,7 @@ from deep_lambertian import models
 from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain
 from deep_lambertian.inference.chain import Layout
-from deep_lambertian.inference.posterior import Posterior, summarise
+from deep_lambertian.inference.posterior import Misfit, Posterior, summarise
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.priors import DBN, Prior, Product
 from deep_lambertian.priors.contract import check_array
@@ -50,17 +50,21 @@ class DLN:
       \prod_{ip} \mathcal N(v_{ip} \mid a_i\, n_i^\top \ell_p, \sigma_{v_i}^2)$$
 
     `preset` names the sampler settings that `infer` takes unless told otherwise; `info` is free for what a person may
-    want to know of the model, such as what it was trained on, and is saved with it.
+    want to know of the model, such as what it was trained on, and is saved with it. `misfit` is what inference adds to
+    the posterior's spread, where it has been measured.
     """
 
     params: Params
     shape: tuple[int, int]
     preset: str = "paper"
     info: dict[str, Any] = field(default_factory=dict)
+    misfit: Misfit | None = None
 
     def __post_init__(self) -> None:
         Sampler.of_preset(self.preset)  # refuses a name that is none
         self.params.validate()
+        if self.misfit is not None:
+            self.misfit.validate(self.params.pixels)
         (height, width), pixels = self.shape, self.params.pixels
         if height * width != pixels:
             raise ValueError(f"shape: expected {pixels} pixels, as the parameters have, got {height}×{width}")
@@ -120,19 +124,33 @@ class DLN:
         chains: int | None = None,
         seed: int = 0,
         *,
-        surface: Surface | None = None,
+        until: int | None = None,
         sampler: Sampler | str | None = None,
     ) -> Posterior:
         """Albedo, normals and lights, with their uncertainty, from one image or several of the same object.
 
         `images` is (H, W) or (P, H, W): linear intensities of about [0, 1], or integers whose full range means that.
-        `lights` (P, 3) and a `surface` (see `Surface.from_pictures`) are held fixed where they are given: known lights
-        make it photometric stereo, a known surface leaves the light to be found. `mask`, (H, W) or (P, H, W), says how
-        much a pixel counts, from 0 to 1. `sampler` says how to sample, as a `Sampler` or the name of a preset;
-        `iterations` and `chains` change these of its settings.
+        `lights` (P, 3) are held fixed where they are given: known lights make it photometric stereo. `mask`, (H, W) or
+        (P, H, W), says how much a pixel counts, from 0 to 1. `sampler` says how to sample, as a `Sampler` or the name
+        of a preset; `iterations` and `chains` change these of its settings, and chains that have not converged by then
+        go on, for `until` sweeps at most.
         """
-        request = check_request(self.shape, images, lights, mask, surface)
-        return self._run([request], self._sampler(sampler, iterations, chains), seed)[0]
+        request = check_request(self.shape, images, lights, mask)
+        return self._run([request], self._sampler(sampler, iterations, chains, until), seed)[0]
+
+    def infer_lights(
+        self,
+        images: ArrayLike,
+        surface: Surface,
+        mask: ArrayLike | None = None,
+        iterations: int | None = None,
+        seed: int = 0,
+        *,
+        sampler: Sampler | str | None = None,
+    ) -> Posterior:
+        """The light of each image of a known surface (see `Surface.from_pictures`), which is held fixed."""
+        request = check_request(self.shape, images, None, mask, surface)
+        return self._run([request], self._sampler(sampler, iterations, None), seed)[0]
 
     def infer_many(
         self,
@@ -149,7 +167,7 @@ class DLN:
         """`infer` for many objects at once, each with its own number of images, shared out over the devices at hand.
 
         An object's draws come from the seed and its number in the `layout`: with the same number it gets the same
-        result in another batch, to rounding.
+        result in another batch, to rounding. For the same reason chains end after their `iterations`, converged or not.
         """
         if len(images) == 0:
             raise ValueError("images: expected at least one object, got none")
@@ -159,12 +177,14 @@ class DLN:
         nothing = [None] * len(images)
         objects = zip(images, nothing if lights is None else lights, nothing if mask is None else mask, strict=True)
         requests = [check_request(self.shape, *each, name=f"images[{i}]") for i, each in enumerate(objects)]
-        return self._run(requests, self._sampler(sampler, iterations, chains), seed, layout)
+        return self._run(requests, self._sampler(sampler, iterations, chains, until=0), seed, layout)
 
-    def _sampler(self, sampler: Sampler | str | None, iterations: int | None, chains: int | None) -> Sampler:
+    def _sampler(
+        self, sampler: Sampler | str | None, iterations: int | None, chains: int | None, until: int | None = None
+    ) -> Sampler:
         if sampler is None or isinstance(sampler, str):
             sampler = Sampler.of_preset(sampler or self.preset)
-        return sampler.override(iterations=iterations, chains=chains)
+        return sampler.override(iterations=iterations, chains=chains, until=until)
 
     def _run(
         self, requests: list[Request], sampler: Sampler, seed: int, layout: Layout | None = None
@@ -174,9 +194,11 @@ class DLN:
         if layout.numbers is not None:  # what only fills the batch up needs numbers too
             layout = replace(layout, numbers=[*layout.numbers, *[0] * (len(data.images) - len(requests))])
         found = chain.run(self.params, data, sampler, seed=seed, given=known, known=frozenset(known), layout=layout)
-        settings = {name: getattr(sampler, name) for name in ("chains", "iterations", "burn_in")}
-        info = {"seed": seed, **settings, "known": sorted(known)}
-        return [summarise(found, i, self.shape, len(r.images), sampler, info) for i, r in enumerate(requests)]
+        sweeps = {"chains": sampler.chains, "iterations": found.iterations, "burn_in": sampler.burn_in}
+        info = {"seed": seed, **sweeps, "known": sorted(known)}
+        return [
+            summarise(found, i, self.shape, len(r.images), sampler, self.misfit, info) for i, r in enumerate(requests)
+        ]
 
     def sample(
         self,
@@ -194,9 +216,10 @@ class DLN:
         """
         if count < 1 or images < 1:
             raise ValueError(f"expected at least one object and one image, got {count} and {images}")
-        nothing = jnp.zeros((count, 1, self.params.pixels))
-        found = chain.run(self.params, Observation(nothing, nothing), self._sampler(sampler, iterations, 1), seed=seed)
-        surface = jax.tree.map(lambda x: jnp.asarray(x[:, 0]), found.state.surface)
+        nothing = jnp.zeros((1, 1, self.params.pixels))
+        settings = self._sampler(sampler, iterations, count)
+        found = chain.run(self.params, Observation(nothing, nothing), settings, seed=seed)
+        surface = jax.tree.map(lambda x: jnp.asarray(x[0]), found.state.surface)
         light_key, noise_key = draws.split(draws.make_key(seed), 2)
         if lights is None:
             lights = self._lights(light_key, (count, images, 3))
@@ -228,16 +251,16 @@ class DLN:
     def save(self, path: str | Path, *, compact: bool = False) -> None:
         """Write the model to one safetensors file, whole or not at all; `compact` stores matrices in half precision."""
         header = {"shape": list(self.shape), "preset": self.preset, "info": self.info}
-        models.write(path, self.params, header, compact=compact)
+        models.write(path, self.params, header, self.misfit, compact=compact)
 
 
 def load_model(path: str | Path) -> DLN:
     """Load a model from a file that `DLN.save` wrote, or one that comes with the package, by its name."""
     path = models.find(path)
-    params, header = models.read(path)
+    params, misfit, header = models.read(path)
     try:
         height, width = header["shape"]
-        return DLN(params, (height, width), header["preset"], dict(header["info"]))
+        return DLN(params, (height, width), header["preset"], dict(header["info"]), misfit)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise models.ModelFileError(f"{path}: expected a consistent {models.KEY} model, got {error}") from error
 

@@ -17,8 +17,20 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec
 
 from deep_lambertian.energy import Block, Observation, Params, State
-from deep_lambertian.inference.observers import Averages, Found, Kept, Moment, Schedule, Sizes, Trace
-from deep_lambertian.inference.sampler import Sampler, blocks_of, start, sweep
+from deep_lambertian.inference.observers import (
+    Averages,
+    Found,
+    Kept,
+    Moment,
+    Schedule,
+    Sizes,
+    Trace,
+    converged,
+    record_of,
+    unfold,
+)
+from deep_lambertian.inference.sampler import Sampler, blocks_of, is_whole, start, start_near, sweep
+from deep_lambertian.inference.whole_surface import Near, gaussian_at
 from deep_lambertian.priors.contract import Moments
 from deep_lambertian.support import compiled, draws
 from deep_lambertian.support.distributed import gather, is_shared, place
@@ -26,6 +38,7 @@ from deep_lambertian.support.progress import chunks
 from deep_lambertian.surface import Leaf, Surface
 
 PIECE = 25  # sweeps after which Python looks up: a key that stops the program is heard within seconds
+MORE = 50  # sweeps by which chains that have not converged go on
 SHORT = 1000  # sweeps: compiling well is worth the time for a longer chain, or for many objects
 AVERAGES, TRACE = Averages(), Trace()
 
@@ -41,7 +54,7 @@ class Carry:
     kept: dict[str, Any]
 
 
-compiled.register(Surface, State, Moments, Carry)
+compiled.register(Surface, State, Moments, Near, Carry)
 
 
 @dataclass(frozen=True)
@@ -60,8 +73,11 @@ class Layout:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What C chains of each of S objects have found, in NumPy arrays (S, C, ...) by name; see `observers`."""
+    """What C chains of each of S objects have found in so many `iterations`, in NumPy arrays (S, C, ...) by name; see
+    `observers`.
+    """
 
+    iterations: int
     state: State
     mean: Found
     variance: Found
@@ -102,11 +118,11 @@ def run(
         params = place(params, mesh, PartitionSpec())
     else:
         observed = jax.device_put(observed)
-    carry = _advance(mesh, params, inputs, observed, sampler, known)
+    carry, done = _advance(mesh, params, inputs, observed, sampler, known)
     carry = jax.tree.map(lambda x: np.asarray(x)[:objects], gather(carry) if shared else carry)
     mean, variance = AVERAGES.finish(carry.averages, sizes)
-    trace = TRACE.finish(carry.trace, sizes, sampler.iterations)
-    return Sampled(carry.state, mean, variance, trace, carry.kept)
+    trace = TRACE.finish(carry.trace, sizes, done, sampler.most)
+    return Sampled(done, carry.state, mean, variance, trace, carry.kept)
 
 
 def _advance(
@@ -116,23 +132,55 @@ def _advance(
     observed: tuple[Any, Any, Any],
     sampler: Sampler,
     known: frozenset[str],
-) -> Carry:
-    """Start all chains, with data, starts and keys as `inputs`, and run them to their end, piece by piece."""
+) -> tuple[Carry, int]:
+    """Start all chains, with data, starts and keys as `inputs`, and run them to their end, piece by piece; and after
+    how many sweeps that was.
+    """
     data, given, keys = inputs
     # What only the schedule needs is traced: neither it nor how many chains there are makes another program.
-    kernel = replace(sampler, iterations=1, burn_in=0, anneal=1.0, keep=0, chains=1)
-    schedule = Schedule(sampler.iterations, sampler.burn_in, sampler.anneal, sampler.keep_from)
-    options = {"mesh": None if mesh.size == 1 else mesh, "quick": len(data.images) == 1 and sampler.iterations <= SHORT}
-    begin = compiled.program(_start_all, params, data, given, **options, sampler=kernel, chains=sampler.chains)
+    kernel = replace(sampler, iterations=1, burn_in=0, anneal=1.0, keep=0, chains=1, until=0)
+    whole = is_whole(sampler, known)
+    anneal = 1.0 if whole else sampler.anneal
+    schedule = Schedule(sampler.iterations, sampler.most, sampler.burn_in, anneal, sampler.keep_from)
+    options: dict[str, Any] = {"mesh": None if mesh.size == 1 else mesh}
+    options["quick"] = len(data.images) == 1 and sampler.iterations <= SHORT
+    first = replace(kernel, anneal=sampler.anneal) if whole else kernel
+    begin = compiled.program(_start_all, params, data, given, keys, **options, sampler=first, whole=whole)
     kernel = replace(kernel, step_size=1.0, start="bias")  # which have done their part
-    example = params, data, keys, Carry(begin.shapes, *observed), schedule, (0, 1)
+    near, state = begin.shapes
+    example = params, replace(data, near=near), keys, Carry(state, *observed), schedule, (0, 1)
     go_on = compiled.program(_advance_all, *example, **options, donated=3, kernel=kernel, known=tuple(sorted(known)))
-    carry = Carry(begin(params, data, given), *observed)
-    for first, stop in chunks(sampler.iterations, "sampling"):
+    near, state = begin(params, data, given, keys)
+    data, carry = replace(data, near=near), Carry(state, *observed)
+
+    def advance(carry: Carry, first: int, stop: int, schedule: Schedule) -> Carry:
         for piece in range(first, stop, PIECE):
             carry = go_on(params, data, keys, carry, schedule, (piece, min(piece + PIECE, stop)))
             jax.block_until_ready(carry)
-    return carry
+        return carry
+
+    turn = sampler.burn_in // 2 if whole else 0
+    if turn:  # the mode lies off the middle of what chains visit: by then they tell where that is
+        recentre = compiled.program(_recentre_all, params, data, observed[0], **options, known_lights="lights" in known)
+        carry = advance(carry, 0, turn, replace(schedule, burn_in=turn // 2))
+        data = replace(data, near=recentre(params, data, carry.averages))
+        carry = replace(carry, averages=jax.tree.map(jnp.zeros_like, carry.averages))
+    for first, stop in chunks(sampler.iterations, "sampling"):
+        carry = advance(carry, max(first, turn), stop, schedule)
+    done = sampler.iterations
+    while done < sampler.most and not _converged(carry, data, sampler, done):
+        carry = advance(carry, done, min(done + MORE, sampler.most), schedule)
+        done = min(done + MORE, sampler.most)
+    return carry, done
+
+
+def _converged(carry: Carry, data: Observation, sampler: Sampler, done: int) -> bool:
+    """Whether the chains of every object have, after so many sweeps."""
+    trace = gather(carry.trace) if jax.process_count() > 1 else carry.trace
+    sizes = Sizes(len(trace), sampler.chains, *data.images.shape[1:])
+    found = TRACE.finish(np.asarray(trace), sizes, done, sampler.most)
+    burn_in = record_of(sampler.burn_in, sampler.most)
+    return all(converged({name: rows[s] for name, rows in found.items()}, burn_in) for s in range(len(trace)))
 
 
 def _mesh(devices: Sequence[Any] | None, objects: int) -> tuple[Mesh, bool]:
@@ -145,9 +193,30 @@ def _mesh(devices: Sequence[Any] | None, objects: int) -> tuple[Mesh, bool]:
     return Mesh(mesh.devices[: max(1, min(mesh.size, objects))], ("objects",)), False
 
 
-def _start_all(params: Params, data: Observation, given: dict, sampler: Sampler, chains: int) -> State:
+def _start_all(
+    params: Params, data: Observation, given: dict, keys: Any, sampler: Sampler, whole: bool
+) -> tuple[Near | None, State]:
+    keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
+    if whole:  # one by one: each has large matrices of its own
+        return lax.map(lambda each: start_near(each[2], params, each[0], sampler, each[1]), (data, given, keys))
     state = jax.vmap(lambda data, given: start(params, data, sampler, given))(data, given)
-    return jax.tree.map(lambda x: jnp.repeat(x[:, None], chains, axis=1), state)
+    return None, jax.tree.map(lambda x: jnp.repeat(x[:, None], keys.shape[1], axis=1), state)
+
+
+def _recentre_all(params: Params, data: Observation, averages: Moments, known_lights: bool) -> Near:
+    """The Gaussian about the mean of what all chains of an object have visited. Mean directions are a little shorter
+    than normals, as their mean is.
+    """
+
+    def one(each: tuple[Observation, Moments]) -> Near:
+        data, seen = each
+        sizes = Sizes(1, 1, *data.images.shape)
+        found = unfold(AVERAGES.row(sizes), jnp.mean(seen.mean, axis=0))
+        x = jnp.concatenate([found["albedo"][None], found["directions"]])
+        believed = Observation(data.images, data.weights * (1 - found["shadows"]))
+        return gaussian_at(params, believed, x, found["lights"] if known_lights else None)
+
+    return lax.map(one, (data, averages))
 
 
 def _advance_all(
@@ -156,16 +225,19 @@ def _advance_all(
     """Sweeps from the first to the last of `bounds`, of all chains of all objects."""
     keys = jax.random.wrap_key_data(keys, impl="threefry2x32")
     one = partial(_sweep, blocks=blocks_of(kernel, frozenset(known)), target_acceptance=kernel.target_acceptance)
-    batch = jax.vmap(one, in_axes=(None, None, 0, 0, None, None))
-    alone = keys.shape[0] == 1
-    if alone:  # one object is no batch: a batch of batches takes half as long again to trace
+    chains = jax.vmap(one, in_axes=(None, None, 0, 0, None, None))
+
+    def loop(batch: Any, data: Observation, keys: Any, carry: Carry) -> Carry:
+        # The loop is around the batch, not within it: a loop that is batched twice is traced four times.
+        first, end = bounds
+        return lax.fori_loop(first, end, lambda t, carry: batch(params, data, keys, carry, schedule, t), carry)
+
+    if keys.shape[0] == 1:  # one object is no batch: a batch of batches takes half as long again to trace
         data, keys, carry = jax.tree.map(lambda x: x[0], (data, keys, carry))
-    else:
-        batch = jax.vmap(batch, in_axes=(None, 0, 0, 0, None, None))
-    # The loop is around the batch, not within it: a loop that is batched twice is traced four times.
-    first, end = bounds
-    carry = lax.fori_loop(first, end, lambda t, carry: batch(params, data, keys, carry, schedule, t), carry)
-    return jax.tree.map(lambda x: x[None], carry) if alone else carry
+        return jax.tree.map(lambda x: x[None], loop(chains, data, keys, carry))
+    if data.near is not None:  # products of large matrices, which are no faster for many objects than for one
+        return lax.map(lambda each: loop(chains, *each), (data, keys, carry))
+    return loop(jax.vmap(chains, in_axes=(None, 0, 0, 0, None, None)), data, keys, carry)
 
 
 def _sweep(

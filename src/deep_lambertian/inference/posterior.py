@@ -1,103 +1,112 @@
-"""What inference returns: albedo, normals and lights of one object, with their uncertainty; and whether the chains that
-found them have converged.
+r"""What inference returns: albedo, normals and lights of one object, with their uncertainty.
+
+A posterior is as right as its model. That the prior has seen few objects, that light is not one point, that surfaces
+are not Lambertian, no chain can see: it is measured on objects that were left out of the prior (`learning.misfit`),
+and added. With s the posterior's own standard deviation, of pixel i and of light p,
+
+$$\sigma_i^2 = \alpha\, s_i^2 + u\,\Bigl(\gamma + \frac{1 - \gamma}k\Bigr) B_i, \qquad
+  \boldsymbol\sigma_p^2 = \alpha\, \mathbf s_p^2 + u\,\mathbf V \boldsymbol\ell_p^2$$
+
+where α says how far errors follow the posterior's spread, which depends on the image, and B is what they have besides,
+of which a share γ stays however many images k there are. Images leave a linear map of the lights open; V has the
+variances of its elements, squares being taken element by element. Whoever is unlike all that the model has learned
+from is known worse: u is 1 up to the limit of surprise that left-out objects keep to, and grows with what is beyond.
 """
 
-from dataclasses import dataclass, field, fields
-from functools import cached_property
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
 from deep_lambertian.inference.chain import Sampled
+from deep_lambertian.inference.observers import Diagnostics, record_of
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.support.files import load_arrays, part, save_arrays
-from deep_lambertian.surface import Shape, as_field, as_picture, illuminate
+from deep_lambertian.surface import Leaf, Shape, as_field, as_picture, illuminate
 
 FORMAT = "deep_lambertian posterior"
-RHAT_LIMIT = 1.1
-ESS_LIMIT = 10.0
-ACCEPTANCE_LIMIT = 0.2
-STUCK_SHARE = 0.01
+MOSTLY_DARK = 0.9  # of the pixels: there is next to nothing to go by
 
 
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Diagnostics:
-    """Diagnostics of one object's chains, over the sweeps after the burn-in.
+class Misfit:
+    """B of each quantity, for lights V, and in `growth` α and in `lasting` γ, in the order of these fields.
 
-    `trace` holds, for each chain, the energy, residual, acceptance, lights, and the albedo and normals of a few pixels
-    at up to 512 sweeps; the first `burn_in` records do not count. `acceptance` (H, W) is HMC's at each pixel.
+    Normals are in degrees². `surprise` has the mean of left-out objects, and the limit that about one in a hundred
+    is beyond.
     """
 
-    trace: dict[str, np.ndarray] = field(repr=False)  # (chains, records, ...)
-    burn_in: int
-    acceptance: np.ndarray = field(repr=False)
+    albedo: Leaf  # (V,)
+    normals: Leaf  # (V,)
+    scaled_normals: Leaf  # (3, V)
+    lights: Leaf  # (3, 3)
+    growth: Leaf  # (4,)
+    lasting: Leaf  # (4,)
+    surprise: Leaf  # (2,)
 
-    def _kept(self, name: str) -> np.ndarray:
-        return np.asarray(self.trace[name][:, self.burn_in :], np.float64)
+    def unlikeness(self, surprise: float) -> float:
+        """How far an object is from those that the model knows; beyond 1 it is further than nearly all left out."""
+        usual, limit = (float(each) for each in self.surprise)
+        return max(surprise - usual, 0.0) / max(limit - usual, 1e-9)
 
-    @cached_property
-    def _worst(self) -> dict[str, tuple[float, float]]:
-        names = [name for name in sorted(self.trace) if name != "acceptance" and self.trace[name].size]
-        return {name: _rhat_and_ess(self._kept(name)) for name in names}
+    def widen(
+        self, name: str, spread: np.ndarray, lights: np.ndarray | None = None, images: int = 1, unlike: float = 0.0
+    ) -> np.ndarray:
+        """The standard deviation σ of a quantity whose posterior has the standard deviation `spread`."""
+        beyond, which = np.asarray(getattr(self, name), np.float64), QUANTITIES.index(name)
+        if lights is not None:
+            beyond = np.asarray(lights, np.float64) ** 2 @ beyond.T
+        share = float(self.lasting[which]) + (1 - float(self.lasting[which])) / images
+        beyond = max(unlike, 1.0) * share * beyond
+        return np.sqrt(float(self.growth[which]) * np.asarray(spread, np.float64) ** 2 + beyond)
 
-    @property
-    def rhat(self) -> dict[str, float]:
-        """The largest R-hat of each traced quantity: of the chains, or of the halves of a single one; 1 is best."""
-        return {name: worst[0] for name, worst in self._worst.items()}
+    def validate(self, pixels: int) -> None:
+        for name, shape in shapes(pixels).items():
+            found = np.asarray(getattr(self, name))
+            if found.shape != shape or not np.all(np.isfinite(found)) or found.min() < 0:
+                raise ValueError(f"misfit.{name}: expected numbers of at least 0 of shape {shape}, got {found.shape}")
 
-    @property
-    def ess(self) -> dict[str, float]:
-        """The smallest effective sample size of each traced quantity: how many independent draws it is worth."""
-        return {name: worst[1] for name, worst in self._worst.items()}
 
-    @property
-    def energy(self) -> np.ndarray:
-        """The joint energy (Eq. 6) of each chain, from the first sweep on."""
-        return self.trace["energy"]
+QUANTITIES = tuple(field.name for field in fields(Misfit))[:4]
 
-    @property
-    def residual(self) -> float:
-        """Root mean square of what the model leaves unexplained."""
-        return float(np.mean(self._kept("residual")))
 
-    @property
-    def stuck(self) -> float:
-        """Share of pixels whose normals hardly move."""
-        return float(np.mean(self.acceptance < ACCEPTANCE_LIMIT))
+def shapes(pixels: int) -> dict[str, tuple[int, ...]]:
+    """Of the arrays of a `Misfit` for so many pixels."""
+    maps = {"albedo": (pixels,), "normals": (pixels,), "scaled_normals": (3, pixels)}
+    return maps | {"lights": (3, 3), "growth": (4,), "lasting": (4,), "surprise": (2,)}
 
-    @property
-    def warnings(self) -> list[str]:
-        """What is wrong, each in a sentence that says what to do; empty where nothing is."""
-        found = []
-        off = {name: value for name, value in self.rhat.items() if not value <= RHAT_LIMIT}
-        if off:
-            listed = ", ".join(f"{name} {value:.2f}" for name, value in off.items())
-            found.append(f"the chain has not converged (R-hat over {RHAT_LIMIT}: {listed}): take more iterations")
-        few = {name: value for name, value in self.ess.items() if not value >= ESS_LIMIT}
-        if few:
-            listed = ", ".join(f"{name} {value:.0f}" for name, value in few.items())
-            found.append(f"few independent samples ({listed}): the spreads are rough, take more iterations")
-        if self.stuck > STUCK_SHARE:
-            found.append(
-                f"the normals of {self.stuck:.0%} of the pixels hardly move: take a smaller step_size, "
-                "or a target_acceptance"
-            )
-        return found
 
-    @property
-    def converged(self) -> bool:
-        return not self.warnings
+# ---- Which interval just covers the truth?
+
+
+def level_of_angle(error: Any, spread: Any) -> np.ndarray:
+    """The level of the interval, 0 to 1, that an angular error is at the edge of: angles of a direction that is spread
+    evenly about its mean, with root mean square `spread`, follow Rayleigh's law.
+    """
+    return 1 - np.exp(-((np.asarray(error) / np.maximum(spread, 1e-9)) ** 2))
+
+
+def level_of_error(error: Any, spread: Any) -> np.ndarray:
+    """The same of a number's error, which follows Gauss's law."""
+    from scipy.special import erf
+
+    return np.asarray(erf(np.abs(error) / (np.sqrt(2) * np.maximum(spread, 1e-9))))
 
 
 @dataclass(frozen=True)
 class Posterior:
-    """Posterior means and standard deviations over the sweeps after the burn-in, of all chains together.
+    """Posterior means over the sweeps after the burn-in, of all chains together, and their standard errors.
 
-    `albedo`, `albedo_std` (H, W); `normals` (H, W, 3) of unit length, `normals_std` (H, W) their angular spread in
-    degrees; `lights`, `lights_std` (P, 3); `scaled_normals` (H, W, 3), the mean of a·n, which spans the images of
-    the object under any light. `samples` holds the kept states, if any were asked for:
+    `albedo`, `albedo_std` (H, W); `normals` (H, W, 3) of unit length, `normals_std` (H, W) their error in degrees, root
+    mean square; `lights`, `lights_std` (P, 3); `scaled_normals`, `scaled_normals_std` (H, W, 3), the mean of a·n, which
+    spans the images of the object under any light. `*_std` is what is known of the error: the posterior's own spread,
+    which `spread` has by name, and what a model that has measured it adds for being a model (see `calibration`).
+    Albedo is known up to the brightness of the light. `shadows` (P, H, W) has the probability of each pixel that it is
+    not lit, but in shadow or a highlight. `samples` holds the kept states, if any were asked for:
     `albedo` (C, K, H, W), `normals` (C, K, H, W, 3), `lights` (C, K, P, 3).
     """
 
@@ -108,9 +117,27 @@ class Posterior:
     lights: np.ndarray
     lights_std: np.ndarray
     scaled_normals: np.ndarray
+    scaled_normals_std: np.ndarray
+    shadows: np.ndarray
+    spread: dict[str, np.ndarray]
     diagnostics: Diagnostics
     samples: dict[str, np.ndarray]
     info: dict[str, Any]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of what was shown, each in a sentence; empty where nothing is unusual."""
+        found = []
+        dark = float(np.mean(self.shadows))
+        if dark > MOSTLY_DARK:
+            found.append(f"{dark:.0%} of it is not lit: what is shown is what such objects mostly look like.")
+        unlike = self.info.get("unlike", 0.0)
+        if unlike > 1:
+            found.append(
+                f"This is unlike what the model knows: {unlike:.1f} times the limit that 99 of 100 objects keep to "
+                "that it had not seen. Uncertainties are widened, and may still be too small."
+            )
+        return found
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -128,10 +155,16 @@ class Posterior:
             raise ValueError(f"light: expected three finite numbers, or several such rows, got shape {light.shape}")
         return illuminate(self.scaled_normals, light, shadows=shadows)
 
+    def relight_std(self, light: ArrayLike) -> np.ndarray:
+        """The standard error (H, W) of `relight` under a light (3,): errors of a·n are taken as independent."""
+        light = np.asarray(light, np.float64)
+        return np.sqrt(self.scaled_normals_std.astype(np.float64) ** 2 @ light**2).astype(np.float32)
+
     def header_and_arrays(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """Everything, as JSON and as named arrays, from which `restore` makes the same posterior."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         arrays |= {f"samples/{name}": value for name, value in self.samples.items()}
+        arrays |= {f"spread/{name}": value for name, value in self.spread.items()}
         arrays |= {f"trace/{name}": value for name, value in self.diagnostics.trace.items()}
         header = {"info": self.info, "burn_in": self.diagnostics.burn_in}
         return header, arrays | {"acceptance": self.diagnostics.acceptance}
@@ -142,7 +175,8 @@ class Posterior:
         try:
             diagnostics = Diagnostics(part(arrays, "trace/"), int(header["burn_in"]), arrays["acceptance"])
             values = {name: arrays[name] for name in _ARRAYS}
-            return cls(**values, diagnostics=diagnostics, samples=part(arrays, "samples/"), info=header["info"])
+            samples, spread = part(arrays, "samples/"), part(arrays, "spread/")
+            return cls(**values, diagnostics=diagnostics, samples=samples, spread=spread, info=header["info"])
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"expected a whole posterior, got one without {error}") from error
 
@@ -156,11 +190,11 @@ class Posterior:
         return cls.restore(*load_arrays(path, FORMAT))
 
 
-_ARRAYS = tuple(f.name for f in fields(Posterior) if f.name not in ("diagnostics", "samples", "info"))
+_ARRAYS = tuple(f.name for f in fields(Posterior) if f.name not in ("diagnostics", "samples", "spread", "info"))
 
 
 def summarise(
-    found: Sampled, index: int, shape: Shape, images: int, sampler: Sampler, info: dict[str, Any]
+    found: Sampled, index: int, shape: Shape, images: int, sampler: Sampler, misfit: Misfit | None, info: dict[str, Any]
 ) -> Posterior:
     """The posterior of object `index` of a finished run; images that only filled it up are cut off."""
 
@@ -169,13 +203,27 @@ def summarise(
         within, mean = np.mean(found.variance[name][index], axis=0), found.mean[name][index].astype(np.float64)
         return np.mean(mean, axis=0), np.sqrt(within + np.var(mean, axis=0))
 
-    albedo, albedo_std = pooled("albedo")
-    lights, lights_std = pooled("lights")
-    direction, _ = pooled("directions")
+    mean, spread = {}, {}
+    for name in ("albedo", "lights", "directions", "scaled_normals"):
+        mean[name], spread[name] = pooled(name)
+    direction, lights = mean["directions"], mean["lights"][:images]
     resultant = np.linalg.norm(direction, axis=0)
+    # The mean cosine to the mean direction is the length of the mean unit vector.
+    spread["normals"] = np.degrees(np.arccos(np.clip(resultant, 0.0, 1.0)))
+    spread["lights"] = spread["lights"][:images]
+    del spread["directions"]
     trace = {name: values[index] for name, values in found.trace.items()}
     trace["lights"] = trace["lights"][:, :, :images]
-    burn_in = sampler.burn_in * trace["energy"].shape[1] // sampler.iterations
+    burn_in = record_of(sampler.burn_in, sampler.most)
+    diagnostics = Diagnostics(trace, burn_in, as_picture(pooled("acceptance")[0], shape))
+    total = dict(spread)
+    if misfit is not None:
+        unlike = misfit.unlikeness(diagnostics.surprise)
+        info = info | {"unlike": unlike}
+        known = {"lights"} if "lights" in info["known"] else set(QUANTITIES) - {"lights"} if info["known"] else set()
+        for name in set(QUANTITIES) - known:
+            around = lights if name == "lights" else None
+            total[name] = misfit.widen(name, spread[name], around, images=images, unlike=unlike)
     samples = {}
     if sampler.keep:
         kept = {name: values[index] for name, values in found.kept.items()}
@@ -185,98 +233,22 @@ def summarise(
             "lights": kept["lights"][:, :, :images],
         }
     return Posterior(
-        albedo=as_picture(albedo, shape),
-        albedo_std=as_picture(albedo_std, shape),
+        albedo=as_picture(mean["albedo"], shape),
+        albedo_std=as_picture(total["albedo"], shape),
         normals=as_field(direction / np.maximum(resultant, 1e-9), shape),
-        # The mean cosine to the mean direction is the length of the mean unit vector.
-        normals_std=as_picture(np.degrees(np.arccos(np.clip(resultant, 0.0, 1.0))), shape),
-        lights=lights[:images].astype(np.float32),
-        lights_std=lights_std[:images].astype(np.float32),
-        scaled_normals=as_field(pooled("scaled_normals")[0], shape),
-        diagnostics=Diagnostics(trace, burn_in, as_picture(pooled("acceptance")[0], shape)),
+        normals_std=as_picture(total["normals"], shape),
+        lights=lights.astype(np.float32),
+        lights_std=total["lights"].astype(np.float32),
+        scaled_normals=as_field(mean["scaled_normals"], shape),
+        scaled_normals_std=as_field(total["scaled_normals"], shape),
+        spread={
+            "albedo": as_picture(spread["albedo"], shape),
+            "normals": as_picture(spread["normals"], shape),
+            "scaled_normals": as_field(spread["scaled_normals"], shape),
+            "lights": spread["lights"].astype(np.float32),
+        },
+        shadows=as_picture(pooled("shadows")[0][:images], shape),
+        diagnostics=diagnostics,
         samples=samples,
         info=info,
     )
-
-
-# ---- R-hat and effective sample size, by ranks, after Vehtari, Gelman, Simpson, Carpenter & Bürkner (2021),
-# "Rank-normalization, folding, and localization: an improved R-hat for assessing convergence of MCMC", Bayesian
-# Analysis 16(2). ArviZ has the same figures, which the tests compare these with; but importing it takes longer than all
-# chains of a photo.
-
-
-def _rhat_and_ess(draws: np.ndarray) -> tuple[float, float]:
-    """The largest R-hat and smallest effective sample size of (chains, draws, ...).
-
-    NaN where there are too few draws to tell. A quantity that does not move at all, such as a clamped light, has
-    nothing to converge.
-    """
-    draws = draws.reshape(*draws.shape[:2], -1)
-    if draws.shape[1] < 8:
-        return np.nan, np.nan
-    moving = draws[..., np.ptp(draws, axis=(0, 1)) > 0]
-    if not moving.shape[-1]:
-        return 1.0, float(draws.shape[0] * draws.shape[1])
-    return float(np.max(rhat(moving))), float(np.min(ess(moving)))
-
-
-def rhat(draws: np.ndarray) -> np.ndarray:
-    """The rank-normalised split R-hat of each quantity of (chains, draws, Q), or of its folding if that is larger."""
-    halves = _split(draws)
-    folded = np.abs(halves - np.median(halves, axis=(0, 1)))  # in which chains of one centre, unlike spreads, differ
-    return np.maximum(_plain_rhat(_normal_scores(halves)), _plain_rhat(_normal_scores(folded)))
-
-
-def ess(draws: np.ndarray) -> np.ndarray:
-    """The effective sample size for the bulk of each quantity of (chains, draws, Q)."""
-    scores = _normal_scores(_split(draws))
-    chains, length = scores.shape[:2]
-    within, total = _variances(scores)
-    covariance = _autocovariance(scores).mean(axis=0)
-    rho = 1 - (within - covariance) / total
-    rho[0] = 1
-    # Geyer's initial monotone sequence: sums of neighbouring pairs are positive and fall, but for noise.
-    most = max((length - 3) // 2, 1)  # the last lags are too few draws to tell anything
-    pairs = rho[: 2 * most].reshape(most, 2, -1).sum(axis=1)
-    positive = np.cumprod(pairs > 0, axis=0)
-    count = positive.sum(axis=0)
-    last = np.maximum(np.take_along_axis(rho, 2 * count[None], axis=0)[0], 0)
-    time = -1 + 2 * np.sum(np.minimum.accumulate(pairs, axis=0) * positive, axis=0) + last
-    return chains * length / np.maximum(time, 1 / np.log10(chains * length))
-
-
-def _split(draws: np.ndarray) -> np.ndarray:
-    """Each chain as two of half its length, so that one that drifts disagrees with itself."""
-    half = draws.shape[1] // 2
-    return np.concatenate([draws[:, :half], draws[:, -half:]])
-
-
-def _normal_scores(draws: np.ndarray) -> np.ndarray:
-    """Each draw's place in the order of all draws, as a quantile of the normal distribution; equals share a place."""
-    from scipy.special import ndtri  # a third of a second, which can wait until chains have run
-
-    flat = draws.reshape(-1, draws.shape[-1])
-    ranks = np.empty_like(flat)
-    for q, column in enumerate(flat.T):
-        _, place, count = np.unique(column, return_inverse=True, return_counts=True)
-        ranks[:, q] = (np.cumsum(count) - (count - 1) / 2)[place]
-    return ndtri((ranks - 3 / 8) / (len(flat) + 1 / 4)).reshape(draws.shape)
-
-
-def _variances(scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean variance within chains, and the variance that their differences speak for."""
-    length = scores.shape[1]
-    within = scores.var(axis=1, ddof=1).mean(axis=0)
-    return within, within * (length - 1) / length + scores.mean(axis=1).var(axis=0, ddof=1)
-
-
-def _plain_rhat(scores: np.ndarray) -> np.ndarray:
-    within, total = _variances(scores)
-    return np.sqrt(total / within)
-
-
-def _autocovariance(scores: np.ndarray) -> np.ndarray:
-    """Of each chain at lags 0 … N−1, by the Fourier transform."""
-    length = scores.shape[1]
-    spectrum = np.fft.rfft(scores - scores.mean(axis=1, keepdims=True), 2 * length, axis=1)
-    return np.fft.irfft(np.abs(spectrum) ** 2, 2 * length, axis=1)[:, :length] / length

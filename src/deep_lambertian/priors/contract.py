@@ -19,6 +19,7 @@ from deep_lambertian.support import draws
 from deep_lambertian.support.progress import chunks
 
 Hidden = Any  # a pytree: an array, or a pair for a product of priors
+Normal = tuple[Float[Array, " V"], Float[Array, " V"], Float[Array, "V K"]]  # mean, variance, factors
 Chain = Any  # likewise: the state of a chain that generates from a prior
 
 
@@ -46,6 +47,13 @@ class Prior(ABC):
     @abstractmethod
     def top_down(self, hidden: Hidden) -> tuple[Float[Array, " V"], Float[Array, " V"]]:
         """Mean φ and variance σ² of each visible element given the hidden ones (Eq. 2)."""
+
+    def gaussian(self, hidden: Hidden) -> Normal:
+        """Mean μ, variance σ² and factors F of N(μ, diag σ² + FFᵀ), the visible elements given such hidden variables as
+        are not Gaussian themselves: those that are, are integrated out. Factors are orthogonal in units of σ.
+        """
+        mean, variance = self.top_down(hidden)
+        return mean, variance, jnp.zeros((self.size, 0))
 
     @abstractmethod
     def energy(self, visible: Float[Array, " V"], hidden: Hidden) -> Float[Array, ""]:

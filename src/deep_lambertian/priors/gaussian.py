@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 from numpy.typing import ArrayLike
 
-from deep_lambertian.priors.contract import Prior, check_array
+from deep_lambertian.priors.contract import Normal, Prior, check_array
 from deep_lambertian.support import draws
 
 ORTHOGONAL = 0.01  # cosines between factors that rounding, to half precision too, may leave
@@ -73,6 +73,9 @@ class Gaussian(Prior):
 
     def top_down(self, hidden: Float[Array, " K"]) -> tuple[Float[Array, " V"], Float[Array, " V"]]:
         return self.mean + self.factors @ hidden, self.variance
+
+    def gaussian(self, hidden: Float[Array, " K"]) -> Normal:
+        return self.mean, self.variance, self.factors
 
     def energy(self, visible: Float[Array, " V"], hidden: Float[Array, " K"]) -> Float[Array, ""]:
         mean, variance = self.top_down(hidden)

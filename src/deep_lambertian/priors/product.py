@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from deep_lambertian.priors.contract import Prior
+from deep_lambertian.priors.contract import Normal, Prior
 from deep_lambertian.support import draws
 
 Pair = tuple[Any, Any]  # what belongs to albedo, and to normals
@@ -46,6 +46,13 @@ class Product(Prior):
     def top_down(self, hidden: Pair) -> tuple[Float[Array, " V"], Float[Array, " V"]]:
         (mean_a, var_a), (mean_n, var_n) = self._each("top_down", hidden)
         return jnp.concatenate([mean_a, mean_n]), jnp.concatenate([var_a, var_n])
+
+    def gaussian(self, hidden: Pair) -> Normal:
+        (mean_a, var_a, some), (mean_n, var_n, others) = self._each("gaussian", hidden)
+        factors = jnp.concatenate(
+            [jnp.pad(some, ((0, 0), (0, others.shape[1]))), jnp.pad(others, ((0, 0), (some.shape[1], 0)))]
+        )
+        return jnp.concatenate([mean_a, mean_n]), jnp.concatenate([var_a, var_n]), factors
 
     def energy(self, visible: Float[Array, " V"], hidden: Pair) -> Float[Array, ""]:
         return jnp.add(*self._each("energy", self._split(visible), hidden))

@@ -84,11 +84,15 @@ def test_the_experiment_writes_tables_pictures_and_a_page_and_is_not_run_twice(
     assert 0 < results["relighting_rmse"]["dln"]["1"] < 0.04  # of intensities up to 1
     assert results["albedo_correlation"]["dln"]["1"] > 0.8
     assert results["normals_deg"]["dln"]["1"]["mean"] < 25
-    for name in ("figure4-dln.png", "figure5.png", "figure6.png", "figure7.png"):
+    for shares in (*results["calibration"]["normals"].values(), *results["calibration_subsets"]["light"].values()):
+        assert 0 <= shares["0.1"] <= shares["0.5"] <= shares["0.9"] <= 1
+    assert set(results["calibration"]) == {"normals", "albedo", "light", "relit"}
+    assert sum(results["simulation"]["albedo"]["histogram"]) == 16 * results["simulation"]["albedo"]["quantities"]
+    for name in ("figure4-dln.png", "figure5.png", "figure6.png", "figure7.png", "calibration.png"):
         assert np.asarray(Image.open(out / name)).std() > 5
     page = (out / "report.html").read_text()
     assert "Missing subjects" in page
-    assert page.count("data:image/png") == 4
+    assert page.count("data:image/png") == 5
     assert "http" not in page.replace("http-equiv", "")
     with (out / "recognition.csv").open() as file:
         assert len(list(csv.reader(file))) == len(results["recognition"]) + 1

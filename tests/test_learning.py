@@ -21,7 +21,7 @@ from deep_lambertian import Config
 from deep_lambertian.data import Dataset, make_faces
 from deep_lambertian.energy import Observation
 from deep_lambertian.geometry import angles
-from deep_lambertian.inference.sampler import ShadowWeights
+from deep_lambertian.inference.shadows import ShadowLabels
 from deep_lambertian.learning import train as training
 from deep_lambertian.learning.augmentation import augment, dome, mirror, random_translations
 from deep_lambertian.learning.config import PRESETS
@@ -199,8 +199,8 @@ def test_a_few_settings_are_enough():
 def test_an_optional_table_comes_and_goes():
     paper = Config.of_preset("paper")
     assert paper.e_step.shadow is None
-    weighted = paper.override(**{"e_step.shadow.dark": 0})  # a table of its defaults but for what is told
-    assert weighted.e_step.shadow == ShadowWeights(dark=0.0)
+    weighted = paper.override(**{"e_step.shadow.unlit": 0})  # a table of its defaults but for what is told
+    assert weighted.e_step.shadow == ShadowLabels(unlit=0.0)
     assert Config.from_toml(weighted.to_toml()) == weighted
     assert weighted.override(**{"e_step.shadow": "none"}) == paper
     assert weighted.override(e_step=paper.e_step) == paper
@@ -226,7 +226,7 @@ def test_an_optional_table_comes_and_goes():
         ('preset = "bst"', "did you mean 'best'"),
         ("e_step = 3", "expected Sampler for 'e_step', got 3"),
         ("seed = {a = 1}", "expected int for 'seed', got {'a': 1}"),
-        ("e_step.shadow.drak = 1", "no setting 'e_step.shadow.drak'; did you mean 'dark'"),
+        ("e_step.shadow.unlti = 1", "no setting 'e_step.shadow.unlti'; did you mean 'unlit'"),
         ("= 3", "expected TOML"),
     ],
 )
@@ -254,8 +254,9 @@ def test_the_m_step_finds_noise_and_lights_by_maximum_likelihood():
     kept = {k: jnp.asarray(v, jnp.float32) for k, v in (("albedo", albedo), ("normals", normals), ("lights", lights))}
     config = Config(noise_floor=1e-3)
     sampler = replace(config.e_step, shadow=None)
-    stats = sums(Observation(jnp.asarray(seen), jnp.asarray(weights)), jnp.asarray(there), kept, sampler)
     start = start_params(dl.Gaussian.diagonal(jnp.zeros(36), jnp.ones(36)), config, pixels)
+    data, shares = Observation(jnp.asarray(seen), jnp.asarray(weights)), jnp.full((objects, images, 3), 1 / 3)
+    stats = sums(start, data, jnp.asarray(there), kept, shares, sampler)
     found = m_step(start, stats, config)
     error = noise**2 * np.sqrt(2 / weights.sum(axis=(0, 1)))
     above = noise**2 > 1e-3
@@ -271,10 +272,30 @@ def test_lights_that_are_all_alike_still_have_a_proper_prior():
     config = Config(light_floor=1e-3)
     start = start_params(dl.Gaussian.diagonal(jnp.zeros(8), jnp.ones(8)), config, 2)
     light = np.array([0.0, 0.0, 1.0])
-    stats = Stats(np.zeros(2), np.zeros(2), np.array(10.0), 10 * light, 10 * np.outer(light, light))
+    nothing = np.zeros(()), np.zeros(())
+    stats = Stats(np.zeros(2), np.zeros(2), np.array(10.0), 10 * light, 10 * np.outer(light, light), *nothing)
     found = m_step(start, stats, config)
     found.validate()
     assert np.linalg.eigvalsh(found.light_precision)[-1] <= 1001
+
+
+def test_the_m_step_finds_the_mean_of_what_is_dark():
+    """Half of the pixels are in shadow, as labels tell by their probabilities; noise is that of the lit ones."""
+    rng = np.random.default_rng(2)
+    objects, images, pixels = 10, 8, 50
+    albedo, normals = np.full((objects, 1, pixels), 0.7), np.zeros((objects, 1, 3, pixels))
+    normals[:, :, 2] = 1
+    lights = np.tile([0.0, 0.0, 0.9], (objects, 1, images, 1))
+    lit = 0.63 + 0.03 * rng.normal(size=(objects, images, pixels))
+    seen = np.where(np.arange(pixels) % 2 == 0, rng.exponential(0.03, lit.shape), lit).astype(np.float32)
+    kept = {k: jnp.asarray(v, jnp.float32) for k, v in (("albedo", albedo), ("normals", normals), ("lights", lights))}
+    config = Config()
+    start = start_params(dl.Gaussian.diagonal(jnp.zeros(200), jnp.ones(200)), config, pixels)
+    shares = jnp.tile(jnp.array([0.5, 0.45, 0.05]), (objects, images, 1))
+    data = Observation(jnp.asarray(seen), jnp.ones(seen.shape))
+    found = m_step(start, sums(start, data, jnp.ones((objects, images)), kept, shares, config.e_step), config)
+    assert float(found.dark_mean) == pytest.approx(0.03, rel=0.1)
+    assert float(jnp.mean(found.noise_var[1::2])) == pytest.approx(0.03**2, rel=0.1)
 
 
 # ---- Training

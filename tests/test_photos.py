@@ -121,6 +121,9 @@ def posterior_of(albedo, normals, lights) -> Posterior:
         lights=lights,
         lights_std=np.zeros_like(lights),
         scaled_normals=albedo[..., None] * normals,
+        scaled_normals_std=np.zeros_like(normals),
+        shadows=np.zeros((len(lights), *albedo.shape), np.float32),
+        spread={},
         diagnostics=Diagnostics({}, 0, zeros + 1),
         samples={},
         info={},
@@ -194,7 +197,14 @@ def test_infer_writes_everything_and_relight_reads_it(photo_file, tmp_path, caps
     assert told["lights"][0]["azimuth_deg"] > 0
     assert told["report"] == str(out / "report.html")
     files = {path.name for path in out.iterdir()}
-    pictures = {"albedo.png", "normals.png", "albedo_std.png", "normals_std.png", *(f"relit_{i}.png" for i in range(3))}
+    pictures = {
+        "albedo.png",
+        "normals.png",
+        "albedo_std.png",
+        "normals_std.png",
+        "shadow.png",
+        *(f"relit_{i}.png" for i in range(3)),
+    }
     assert files >= pictures | {"albedo.npy", "normals.npy", "lights.json", "uncertainty.npz", "samples.npz"}
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
     assert np.load(out / "albedo.npy").shape == np.load(out / "normals.npy").shape == (384, 336, 3)

@@ -52,7 +52,7 @@ def test_photometric_stereo_of_a_real_face():
     left_out = 10
     rest = np.delete(np.arange(len(images)), left_out)
     model = flat_model(24, 24, noise_var=1e-3, preset="best")
-    post = model.infer(images[rest], lights=lights[rest], sampler=model.sampler.override(shadow=dl.ShadowWeights()))
+    post = model.infer(images[rest], lights=lights[rest], sampler=model.sampler.override(shadow=dl.ShadowLabels()))
     reference = least_squares(images[rest], lights[rest])
     assert angle(post.normals, reference).mean() < 8
     assert np.corrcoef(post.albedo.ravel(), np.linalg.norm(reference, axis=-1).ravel())[0, 1] > 0.9
@@ -95,7 +95,7 @@ def test_photometric_stereo_of_a_real_cat():
         images,
         lights=lights,
         mask=mask,
-        sampler=flat_model(42, 64, noise_var=3e-4, preset="best").sampler.override(shadow=dl.ShadowWeights()),
+        sampler=flat_model(42, 64, noise_var=3e-4, preset="best").sampler.override(shadow=dl.ShadowLabels()),
     )
     reference = least_squares(images, lights)
     lit = mask & (np.linalg.norm(reference, axis=-1) > 0)  # its nose is too dark in most images

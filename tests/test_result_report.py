@@ -83,7 +83,7 @@ def test_it_has_all_its_parts(post):
         "The light",
         "Further pictures",
         "How the sampling went",
-        "What was assumed",
+        "What you should know",
     ):
         assert f">{heading}</" in html, heading
     for words in ("one photo", "another", "put back", "taken as linear light", "<noscript>", "2 chains of 16 sweeps"):

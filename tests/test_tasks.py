@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deep_lambertian.geometry import angles
+from deep_lambertian.learning.stereo import photometric_stereo
 from deep_lambertian.tasks import baselines
-from deep_lambertian.tasks.baselines import mean_normals, mean_shape, photometric_stereo
+from deep_lambertian.tasks.baselines import mean_normals, mean_shape
 from deep_lambertian.tasks.distances import cone_distances, fit_cone, nearest, relighting_rmse, subspace_distances
 
 PIXELS, SHAPE = 48, (6, 8)

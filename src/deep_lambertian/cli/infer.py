@@ -39,6 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     photos.add_argument("--no-align", action="store_true", help="look for no face: the photo, or --box, is the object")
     photos.add_argument("--all-faces", action="store_true", help="do every face of a photo, each in its own folder")
     photos.add_argument("--samples", type=int, default=10, metavar="N", help="states of a chain to keep (default: 10)")
+    until = "sweeps that chains may go on for which have not converged (default: the model's; none with --iterations)"
+    photos.add_argument("--until", type=int, metavar="N", help=until)
     folders = parser.add_argument_group("a folder of objects")
     folders.add_argument("--batch", type=int, default=32, metavar="N", help="at most N objects at once (default: 32)")
     folders.add_argument("--restart", action="store_true", help="discard the results that --out holds, and begin anew")
@@ -101,7 +103,8 @@ def _results(
     from deep_lambertian.support import compiled
 
     model = load_model(options.model)
-    sampler = model.sampler.override(iterations=options.iterations, chains=options.chains, keep=options.samples)
+    sweeps = {"iterations": options.iterations, "until": options.until, "chains": options.chains}
+    sampler = model.sampler.override(**sweeps, keep=options.samples)
     compiled.compile_in(pool)
     try:
         blank = np.full((len(pictures), *model.shape), 0.5, np.float32)
@@ -133,8 +136,8 @@ def _write(folder: Path, result: Any, options: argparse.Namespace, pool: "Execut
         for each in () if options.quiet else lights:
             place = f"azimuth {each['azimuth_deg']:+.0f}°, elevation {each['elevation_deg']:+.0f}°"
             print(f"light of {each['photo']}: {place} (right and up are positive)")
-        for warning in warnings:
-            printer_of(options)(f"note: {warning}")
+        for note in (*result.posterior.notes, *warnings):
+            printer_of(options)(f"note: {note}")
         print(f"report: {report}")
     found = {"out": str(folder), "report": str(report), "lights": lights, **summary(result.posterior)}
     return found | {"notes": list(result.notes), "warnings": warnings}
@@ -147,7 +150,7 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
 
     if options.out is None:
         raise ValueError("--out: expected a folder for the results of many objects, got none")
-    for name in ("lights", "mask", "box", "no_align", "all_faces"):
+    for name in ("lights", "mask", "box", "no_align", "all_faces", "until"):
         if getattr(options, name):
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag}: expected with photos only; a folder of objects has lights and masks beside them")

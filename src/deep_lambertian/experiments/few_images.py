@@ -21,6 +21,7 @@ from deep_lambertian.tasks.distances import cone_distances, nearest, relighting_
 
 GALLERY, PROBES = 1, (2, 3, 4)  # subsets: images to learn a person from, and images to recognize
 COUNTS = (1, 2, 4, 7)  # input images for which surfaces are judged
+SWEEPS = 100  # of a chain: what is averaged over a test's many sets is found by then
 BATCH = 70  # sets of images at a time: results are kept as they come
 Key = tuple[int, tuple[int, ...]]  # a person, and which of its gallery images
 Surfaces = dict[Key, dict[str, np.ndarray]]  # what they give: scaled and unit normals (V, 3) and albedo (V,)

@@ -13,16 +13,17 @@ import numpy as np
 
 from deep_lambertian.data import Dataset, load_faces, load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS
-from deep_lambertian.experiments import few_images
+from deep_lambertian.experiments import calibration, few_images
 from deep_lambertian.experiments.few_images import Choice, RecognitionTest, Surfaces, common_map, infer_sets, judge
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.run import fingerprint
+from deep_lambertian.learning.stereo import reference_surfaces
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
 from deep_lambertian.support.run_folder import RunFolder
-from deep_lambertian.tasks.baselines import features, learn_features, mean_normals, reference_surfaces, svm_distances
+from deep_lambertian.tasks.baselines import features, learn_features, mean_normals, svm_distances
 
-PARTS = ("samples", "inference", "relighting", "recognition")
+PARTS = ("samples", "inference", "relighting", "recognition", "calibration")
 BESIDE = ("paper", "separate")
 Say = Callable[[str], None]
 
@@ -120,9 +121,9 @@ def reproduce(
     references, train_references = reference_surfaces(held_out), reference_surfaces(learners)
     models = _models(learners, options, Path(out), model, restart, say)
     sets = test.shown(choices)
-    needed = sets if set(options.parts) - {"samples"} else sets[:1]
+    needed = sets if set(options.parts) - {"samples", "calibration"} else sets[:1]
     settings = {"seed": options.seed} | ({"chains": options.chains} if options.chains else {})
-    settings |= {"iterations": 40} if options.quick else {}
+    settings["iterations"] = 40 if options.quick else few_images.SWEEPS
     surfaces = {}
     for name, each in models.items():
         say(f"{name}: surfaces from {len(needed)} sets of images")
@@ -142,6 +143,8 @@ def reproduce(
         results |= _judge(found, folder, say)
     if "recognition" in options.parts:
         results["recognition"] = _recognize(found, folder, say)
+    if "calibration" in options.parts:
+        results |= _calibrate(found, folder, say)
     return found
 
 
@@ -213,6 +216,16 @@ def _judge(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
         what: {name: table[what] for name, table in tables.items()}
         for what in ("normals_deg", "albedo_correlation", "relighting_rmse")
     }
+
+
+def _calibrate(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
+    """Whether the uncertainties that the model reports are right, of people and of what it draws itself."""
+    model, options = found.models["dln"], found.options
+    say("calibration: errors of held-out people against what is reported of them")
+    sweeps, count = (40, 16) if options.quick else (calibration.SWEEPS, calibration.OBJECTS)
+    judged = lambda: calibration.judge(model, found.held_out, found.references, options.seed, sweeps)
+    simulated = lambda: {"simulation": calibration.simulation(model, options.seed, count, say)}
+    return folder.figures("calibration", judged) | folder.figures("simulation", simulated)
 
 
 def _recognize(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:

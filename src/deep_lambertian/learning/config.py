@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from deep_lambertian.inference.sampler import Sampler, ShadowWeights
+from deep_lambertian.inference.sampler import Sampler
+from deep_lambertian.inference.shadows import ShadowLabels
 from deep_lambertian.learning.contrastive_divergence import CD
 from deep_lambertian.learning.covariance import CovarianceOptions
 from deep_lambertian.support import settings
@@ -16,7 +17,7 @@ Sizes = Annotated[
     tuple[int, ...], Must("one positive size or more, lowest layer first", lambda sizes: min(sizes, default=0) >= 1)
 ]
 E_STEP = Sampler(
-    iterations=50, burn_in=25, step_size=0.02, leapfrogs=8, epochs=2, target_acceptance=0.8, shadow=ShadowWeights()
+    iterations=50, burn_in=25, step_size=0.02, leapfrogs=8, epochs=2, target_acceptance=0.8, shadow=ShadowLabels()
 )
 
 
@@ -38,9 +39,14 @@ class Config:
     starts the last M-step takes them in; those of a covariance learn from them throughout, and the checks are made of
     a prior without them.
 
+    `shared_lights` turns each object, by a rotation or a linear map, so that its lights agree with those of others
+    under the same rig, where the data name these (see `learning.shared_lights`). With `misfit` what the model cannot
+    know of itself is measured at the end, on objects left out of a covariance.
+
     The start, common to all objects: a dome of normals, albedo `albedo_start`, light from `light_start`, noise
-    `noise_start`. Floors keep the noise variance and the light's variance proper. `norm_stiffness` is η while
-    training, `final_stiffness` that of the trained model, whose inference takes the sampler of `preset`.
+    `noise_start`. Floors keep the noise variance, the light's variance and the mean of shadows proper.
+    `norm_stiffness` is η while training, `final_stiffness` that of the trained model, whose inference takes the sampler
+    of `preset`.
     """
 
     preset: str = "best"
@@ -59,8 +65,10 @@ class Config:
     shift: Whole = 1
     mirror: bool = True
     known_lights: bool = False
+    shared_lights: Literal["none", "rotation", "linear"] = "none"
     held_out: Whole = 2
     refit: bool = True
+    misfit: bool = True
     albedo_start: Positive = 0.5
     albedo_variance: Positive = 0.04
     normals_variance: Positive = 0.1
@@ -69,6 +77,7 @@ class Config:
     light_floor: Positive = 1e-3
     noise_start: Positive = 0.01
     noise_floor: Positive = 5e-4
+    dark_floor: Positive = 5e-3
     norm_stiffness: NotNegative = 20.0
     final_stiffness: Positive = 100.0
     e_step: Sampler = E_STEP
@@ -103,7 +112,7 @@ class Config:
 
 
 # `paper` is Algorithm 1 as published: two deep belief nets, contrastive divergence from random weights on samples moved
-# by ±2 pixels, the sampler of Sec. 4.1, no weights against shadows. `quick` is for demonstrations and tests.
+# by ±2 pixels, the sampler of Sec. 4.1, no labels of shadows. `quick` is for demonstrations and tests.
 PRESETS: dict[str, dict[str, Any]] = {
     "best": {},
     "paper": {
@@ -121,6 +130,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "quick": {
         "preset": "quick",
         "iterations": 3,
+        "misfit": False,
         "e_step": {"iterations": 30, "burn_in": 15},
         "covariance": {"directions": 150},
     },

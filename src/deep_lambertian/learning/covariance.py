@@ -32,7 +32,7 @@ class CovarianceOptions:
     shrinkage: Share = 0.7
     noise_share: Share = 0.3
     least: Annotated[float, Must("a number above 1", lambda x: x > 1)] = 2.0
-    directions: Count = 400
+    directions: Count = 200
 
     def __post_init__(self) -> None:
         check(self)

@@ -27,6 +27,8 @@ from deep_lambertian.priors.rbm import RBM
 from deep_lambertian.support import distributed, draws
 from deep_lambertian.surface import Shape
 
+LEAST_DARK = 100  # pixels in shadow, of which their mean can be learned
+
 
 def start_prior(config: Config, shape: Shape, albedo: DBN | None = None) -> Gaussian | DBN | Product:
     """What is believed before the first E-step: about the common start, plainly.
@@ -77,7 +79,8 @@ def m_step(params: Params, stats: Stats, config: Config) -> Params:
     $$\sigma_{v_i}^2 = \frac{\sum w\,(v_i - a_i n_i^\top\ell)^2}{\sum w}, \qquad
       \mu_\ell = \frac1n \sum \ell, \qquad \Lambda^{-1} = \frac1n \sum \ell\ell^\top - \mu_\ell\mu_\ell^\top$$
 
-    A pixel that no image shows keeps the average noise of the others.
+    A pixel that no image shows keeps the average noise of the others. τ is the mean of the pixels in shadow, where
+    there are any to speak of.
     """
     squares, weight = np.asarray(stats.squares, np.float64), np.asarray(stats.weight, np.float64)
     usual = squares.sum() / max(weight.sum(), 1e-9)
@@ -86,8 +89,10 @@ def m_step(params: Params, stats: Stats, config: Config) -> Params:
     covariance = np.asarray(stats.light_outer, np.float64) / stats.lights - np.outer(mean, mean)
     values, vectors = np.linalg.eigh(covariance)
     precision = (vectors / np.maximum(values, config.light_floor)) @ vectors.T
+    dark_mean = float(stats.dark_sum / stats.dark) if stats.dark >= LEAST_DARK else float(params.dark_mean)
     return replace(
         params,
+        dark_mean=jnp.float32(max(dark_mean, config.dark_floor)),
         noise_var=jnp.asarray(np.maximum(noise, config.noise_floor), jnp.float32),
         light_mean=jnp.asarray(mean, jnp.float32),
         light_precision=jnp.asarray((precision + precision.T) / 2, jnp.float32),

@@ -23,6 +23,7 @@ from deep_lambertian.learning.config import Config, seed_of
 from deep_lambertian.learning.contrastive_divergence import State
 from deep_lambertian.learning.e_step import Chains, e_step, start_chains
 from deep_lambertian.learning.m_step import as_net, m_step, prior_step, start_params, start_prior
+from deep_lambertian.learning.misfit import measure_misfit
 from deep_lambertian.learning.pretraining import learn_net
 from deep_lambertian.learning.run import TrainingRun
 from deep_lambertian.learning.task import Task, face_rows, prepare
@@ -35,6 +36,7 @@ from deep_lambertian.support.progress import track
 from deep_lambertian.support.settings import flat, nested
 from deep_lambertian.surface import Surface
 
+LEAST_LEFT = 8  # objects, for two to be left out without a prior of the others being another one
 STILL = 0.95  # EM has converged when normals move by more than this share of what they moved before
 
 
@@ -213,7 +215,10 @@ def finish(point: Point, task: Task, config: Config, run: TrainingRun) -> DLN:
         "iterations": point.iteration,
         "monitors": {k: v for k, v in last.items() if not k.startswith("seconds")},
     }
-    model = DLN(params, task.shape, config.preset, info)
+    misfit = None
+    if config.misfit and config.start == "covariance" and objects >= LEAST_LEFT:
+        misfit = measure_misfit(params, point.mean, task, config)
+    model = DLN(params, task.shape, config.preset, info, misfit)
     if (path := run.path("model.safetensors")) is not None:
         model.save(path)
     return model

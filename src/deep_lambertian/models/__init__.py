@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from deep_lambertian.energy import Params
+from deep_lambertian.inference.posterior import Misfit
 from deep_lambertian.priors import PRIORS
 from deep_lambertian.support.files import atomic_write
 
@@ -76,7 +77,9 @@ class ModelFileError(ValueError):
     """A file that is no model of ours, or a damaged one."""
 
 
-def write(path: str | Path, params: Params, header: dict[str, Any], *, compact: bool = False) -> None:
+def write(
+    path: str | Path, params: Params, header: dict[str, Any], misfit: Misfit | None = None, *, compact: bool = False
+) -> None:
     """Write a model in one go: `path` holds the old file or the whole new one, never a part.
 
     With `compact`, matrices are stored in half precision, which halves the file; vectors, such as the biases that
@@ -87,6 +90,8 @@ def write(path: str | Path, params: Params, header: dict[str, Any], *, compact: 
     for field in dataclasses.fields(params):
         if field.name != "prior":
             tensors[field.name] = np.asarray(getattr(params, field.name))
+    for name, value in {} if misfit is None else vars(misfit).items():
+        tensors[f"misfit.{name}"] = np.asarray(value, np.float32)
     described = {"version": VERSION, "prior": structure, **header}
     contiguous = {name: np.array(value, order="C") for name, value in tensors.items()}
     if compact:
@@ -96,7 +101,7 @@ def write(path: str | Path, params: Params, header: dict[str, Any], *, compact: 
         file.write(to_bytes(contiguous, metadata={KEY: json.dumps(described, sort_keys=True)}))
 
 
-def read(path: str | Path) -> tuple[Params, dict[str, Any]]:
+def read(path: str | Path) -> tuple[Params, Misfit | None, dict[str, Any]]:
     """Read a model, or raise one `ModelFileError` that says what is wrong. Its numbers are not yet checked."""
     path = Path(path)
     if not path.is_file():
@@ -117,15 +122,21 @@ def read(path: str | Path) -> tuple[Params, dict[str, Any]]:
                 f"{path}: written in version {version} of the format, this program knows up to {VERSION}; update it"
             )
         prior = rebuild(header.pop("prior"), "prior", tensors)
-        names = [field.name for field in dataclasses.fields(Params) if field.name != "prior"]
-        params = Params(prior=prior, **{name: _take(tensors, name) for name in names})
+        # An older file may lack what has a default.
+        fields = [f for f in dataclasses.fields(Params) if f.name != "prior"]
+        needed = [f.name for f in fields if f.name in tensors or f.default_factory is dataclasses.MISSING]
+        params = Params(prior=prior, **{name: _take(tensors, name) for name in needed})
+        measured = [f.name for f in dataclasses.fields(Misfit) if any(name.startswith("misfit.") for name in tensors)]
+        misfit = (
+            Misfit(**{name: np.asarray(_take(tensors, f"misfit.{name}")) for name in measured}) if measured else None
+        )
         if tensors:
             raise ValueError(f"tensors that do not belong to it: {sorted(tensors)}")
     except ModelFileError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         raise ModelFileError(f"{path}: expected a consistent {KEY} model, got {error}") from error
-    return params, header
+    return params, misfit, header
 
 
 def describe(prior: Any, name: str, tensors: dict[str, np.ndarray]) -> dict[str, Any]:

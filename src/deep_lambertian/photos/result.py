@@ -18,7 +18,6 @@ from deep_lambertian.inference.albedo import albedo_conditional
 from deep_lambertian.inference.normals import NormalsQuadratic, normals_conditional
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.inference.sampler import Sampler
-from deep_lambertian.inference.shadows import ShadowWeights, shadow_weights
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.placing import Photo, Placement, prepare_photos
 from deep_lambertian.support import compiled
@@ -32,7 +31,7 @@ FORMAT = "deep_lambertian photo result"
 ALBEDO_STD = 0.15  # how far the albedo of a photo's pixel may be from that of the model's pixel around it
 NORMALS_STD = 0.1  # the same for each component of its normal: six degrees
 NOISE_VAR = 1e-3
-SHADOW = ShadowWeights(dark=0.0, floor=0.0)  # what is dark is mostly a pupil or a brow here: paint, not shadow
+UNLIT, UNEXPLAINED = 0.01, 0.1  # predictions below which a pixel is in shadow, and residuals that halve its weight
 STIFFNESS = 100.0
 ROUNDS = 12
 
@@ -188,6 +187,7 @@ def refine_photos(
     weights = None if mask is None else np.stack([p.alignment.crop(mask.astype(np.float32), size) for p in photos])
     albedo, normals = refine(post, fine.astype(np.float32), weights)
     notes = (
+        *post.notes,
         f"The numbers of the photos were taken to be {'sRGB, and made linear' if srgb else 'linear light'}.",
         how,
         "Brightness was matched to the model's: " + ", ".join(f"{p.name} × {p.exposure:.2f}" for p in photos) + ".",
@@ -248,7 +248,9 @@ def _modes(data: Observation, lights: jax.Array, centre: Surface, rounds: jax.Ar
     normals_var = jnp.full_like(centre.normals, NORMALS_STD**2)
 
     def turn(_: jax.Array, surface: Surface) -> Surface:
-        trust = shadow_weights(SHADOW, data, render(surface, lights))
+        predicted = render(surface, lights)  # what is dark though lit is mostly a pupil or a brow here: paint
+        trust = jnp.where(predicted > UNLIT, data.weights, 0.0)
+        trust = trust / (1 + ((data.images - predicted) / UNEXPLAINED) ** 2)
         s = shading(surface.normals, lights)
         albedo, _ = albedo_conditional(data.images, trust, s, noise_var, centre.albedo, albedo_var)
         albedo = jnp.maximum(albedo, 1e-3)

@@ -30,14 +30,14 @@ class Section:
 
 
 @contextmanager
-def plot(path: Path, width: float, height: float) -> Iterator[Any]:
-    """Axes to draw on; the plot is written as PNG in the end."""
+def plot(path: Path, width: float, height: float, rows: int = 1, columns: int = 1) -> Iterator[Any]:
+    """Axes to draw on, in an array if they are several; the plot is written as PNG in the end."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    yield figure.subplots()
+    yield figure.subplots(rows, columns)
     with atomic_write(path) as file:
         figure.savefig(file, format="png", dpi=130)
 

@@ -60,7 +60,9 @@ def save_files(out: str | Path, result: Result, title: str, submit: Callable[...
             spreads = {name: getattr(post, name) for name in ("albedo_std", "normals_std", "lights_std")}
             for name in ("albedo_std", "normals_std"):
                 later(save_picture, f"{name}.png", grey(spreads[name], max(float(spreads[name].max()), 1e-6)))
-            later(np.savez_compressed, "uncertainty.npz", **spreads)
+            later(np.savez_compressed, "uncertainty.npz", **spreads, shadows=post.shadows)
+            for name, shadow in zip(_numbered("shadow", len(result.photos)), post.shadows, strict=True):
+                later(save_picture, f"{name}.png", _share(shadow))
             if post.samples:
                 later(np.savez_compressed, "samples.npz", **post.samples)
             write_json(folder / "lights.json", describe_lights(result))
@@ -71,6 +73,11 @@ def save_files(out: str | Path, result: Result, title: str, submit: Callable[...
             wait(jobs)
         for job in jobs:
             job.result()
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    """The name itself for one thing; for several each has its number, from 1."""
+    return [name] if count == 1 else [f"{name}_{i + 1}" for i in range(count)]
 
 
 def save_relit(path: Path, result: Result, photo: np.ndarray, toward: np.ndarray) -> np.ndarray:
@@ -204,6 +211,8 @@ def render_result(page: Page) -> str:
         albedo=_png(_encoded(albedo, page.srgb)),
         normals=_png(normal_colours(normals)),
         spreads=[_spread("albedo", post.albedo_std, ""), _spread("normals", post.normals_std, "°")],
+        shadows=[_png(_share(shadow)) for shadow in post.shadows],
+        unlit=[float(np.mean(shadow)) for shadow in post.shadows],
         share=np.median(post.albedo_std / np.maximum(post.albedo, 1e-3)),
         legend=", ".join(COLOURS),
         lights=[_light(*pair) for pair in zip(post.lights, post.lights_std, strict=True)],
@@ -240,6 +249,11 @@ def direction_words(light: np.ndarray) -> str:
 
 def _encoded(values: np.ndarray, srgb: bool) -> np.ndarray:
     return np.round(255 * encode(values, srgb)).astype(np.uint8)
+
+
+def _share(values: np.ndarray) -> np.ndarray:
+    """Shares of 1 as a grey picture, in which they can be read off."""
+    return np.round(255 * np.clip(values, 0, 1)).astype(np.uint8)
 
 
 def _png(picture: np.ndarray) -> str:

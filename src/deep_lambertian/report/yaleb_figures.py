@@ -50,6 +50,9 @@ def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print)
     if "recognition" in parts:
         say("Figure 7: recognition")
         sections.append(_recognition(found.results["recognition"], out / "figure7.png"))
+    if "calibration" in parts:
+        say("calibration")
+        sections.append(_calibration(found.results, out / "calibration.png"))
     people, (height, width) = found.results["subjects"], found.test.shape
     notes = [
         f"Yale B, protocol {found.options.protocol}: {len(people['train'])} training subjects, {len(people['test'])} "
@@ -189,6 +192,57 @@ def _best_first(recognition: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _counts(recognition: Mapping[str, Mapping[str, Any]]) -> list[int]:
     return sorted({int(k) for table in recognition.values() for k in table})
+
+
+def _calibration(results: Mapping[str, Any], path: Path) -> Section:
+    """Reliability diagrams by number of images and by subset, and histograms of the simulation's ranks."""
+    quantities, simulated = list(results["calibration"]), results["simulation"]
+    with plot(path, 11.5, 8.2, 3, len(quantities)) as axes:
+        for column, quantity in enumerate(quantities):
+            tables = ("calibration", "k = {}"), ("calibration_subsets", "subset {}")
+            for (key, label), panel in zip(tables, axes[:2, column], strict=True):
+                panel.plot([0, 1], [0, 1], color="0.6", linewidth=1)
+                for name, shares in results[key][quantity].items():
+                    panel.plot(
+                        [float(level) for level in shares], list(shares.values()), ".-", label=label.format(name)
+                    )
+                panel.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="level of the interval")
+                panel.set_title(quantity, fontsize=9)
+            ranks = axes[2, column]
+            ranks.set_axis_off()
+            if quantity in simulated:
+                counts = np.array(simulated[quantity]["histogram"])
+                ranks.set_axis_on()
+                ranks.bar(range(len(counts)), counts, width=0.9)
+                ranks.axhline(counts.mean(), color="0.3", linewidth=1)
+                ranks.set_title(f"simulation: {quantity}, p = {simulated[quantity]['p']:.2f}", fontsize=9)
+                ranks.set(xlabel="rank of the truth among draws", xticks=[])
+        for panel in axes[:2, 0]:
+            panel.set_ylabel("share covered")
+            panel.legend(fontsize=7)
+    return Section(
+        "Calibration: does an interval cover what it says?",
+        "Held-out people, against photometric stereo with known lights: above from k images of subset 1, below from "
+        "one image of each subset. A line below the diagonal is too sure of itself. Last, objects that the model drew "
+        "itself: if the sampler is right, every rank is as likely as any other.",
+        path,
+        calibration_table(results),
+        "calibration.csv",
+    )
+
+
+def calibration_table(results: Mapping[str, Any]) -> Table:
+    """Shares covered by intervals of 50 and 90 %, in per cent, and what is reported on average (sharpness)."""
+    rows = [["quantity", "images", "50 %", "90 %", "mean of what is reported"]]
+    for quantity in results["calibration"]:
+        tables = ("calibration", "k {}", "k = {}"), ("calibration_subsets", "subset {}", "one of subset {}")
+        for key, name, label in tables:
+            for which, shares in results[key][quantity].items():
+                known = results["sharpness"].get(quantity, {})
+                width = known.get(name.format(which), known.get("subset 1") if which == "1" else None)
+                covered = [f"{100 * shares[level]:.0f}" for level in ("0.5", "0.9")]
+                rows.append([quantity, label.format(which), *covered, "" if width is None else f"{width:.3g}"])
+    return rows
 
 
 def surface_table(results: Mapping[str, Any]) -> Table:

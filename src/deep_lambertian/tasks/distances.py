@@ -8,22 +8,11 @@ from typing import Literal
 
 import numpy as np
 
+from deep_lambertian.learning.stereo import least_squares
 from deep_lambertian.surface import illuminate
 
 Rule = Literal["shadow", "plain"]  # of recognition: the distance to the cone, or to the span
 ROUNDS = 15  # by then which pixels are lit no longer changes, or goes round in a circle
-RIDGE = 1e-9
-
-
-def least_squares(design: np.ndarray, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Coefficients (N, R) of rows of values (N, V) by a design (V, R), each row with weights (N, V) of its own.
-
-    A ridge too small to matter keeps a row in which nothing counts from stopping all others.
-    """
-    rank = design.shape[1]
-    outer = np.einsum("vi,vj->vij", design, design).reshape(-1, rank**2)
-    system = (weights @ outer).reshape(-1, rank, rank) + RIDGE * np.eye(rank)
-    return np.linalg.solve(system, ((weights * values) @ design)[..., None])[..., 0]
 
 
 def fit_cone(surface: np.ndarray, probes: np.ndarray, precision: np.ndarray | None = None) -> np.ndarray:

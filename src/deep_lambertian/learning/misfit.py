@@ -1,0 +1,172 @@
+"""What the model cannot know of itself, measured on objects left out of the prior (see `inference.posterior`).
+
+Two objects at a time are left out, the prior is learned from the others' surfaces, and the two are inferred from single
+images, and from these together. Their errors are told by photometric stereo where lights are known. Where they are not,
+the surfaces that all images of the object gave have to do: what these have wrong in common stays unseen, and what is
+found is a lower bound.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from scipy.ndimage import gaussian_filter
+from scipy.optimize import nnls
+
+from deep_lambertian.energy import Params
+from deep_lambertian.geometry import angles
+from deep_lambertian.inference.posterior import QUANTITIES, Misfit, Posterior, level_of_angle, level_of_error
+from deep_lambertian.learning.config import Config, seed_of
+from deep_lambertian.learning.m_step import prior_step
+from deep_lambertian.learning.stereo import photometric_stereo
+from deep_lambertian.learning.task import Task
+from deep_lambertian.model import DLN
+from deep_lambertian.support.progress import track
+from deep_lambertian.surface import Shape, Surface, as_field
+
+TOGETHER = 2  # objects that are left out at a time
+IMAGES = 4  # of each of them, inferred one by one
+SWEEPS = 80  # of their chains
+SMOOTH = 1 / 24  # of the images' height: errors of neighbouring pixels are alike
+MATCHED = (0.5, 0.9)  # levels at which intervals are to cover what they say
+TAIL = 2.5  # standard deviations above the mean log surprise at which an object is called unlike the others
+SCALES = np.exp(np.linspace(-2, 2, 161))
+
+Errors = dict[str, list[np.ndarray]]
+
+
+def measure_misfit(params: Params, mean: np.ndarray, task: Task, config: Config) -> Misfit:
+    """The misfit of a model with these parameters, whose prior was learned from surfaces `mean` (S, 4V)."""
+    found: Errors = {f"{what}.{name}": [] for name in QUANTITIES for what in ("error", "spread", "images")}
+    found |= {"light": [], "surprise": []}
+    count = len(mean)
+    for first in track(range(0, count, TOGETHER), "leaving out"):
+        left = range(first, min(first + TOGETHER, count))
+        rest = np.delete(mean, left, axis=0)
+        nothing = np.zeros((len(rest), 0, rest.shape[1]), rest.dtype)
+        unaware, _ = prior_step(params, rest, nothing, config, task.shape, config.iterations, len(rest))
+        model = DLN(unaware, task.shape, config.preset)
+        for s, shown, post in _inferred(model, task, left, config):
+            _compare(found, post, *_truth(task, mean, s, shown))
+    return _fit(found, task.shape)
+
+
+def _inferred(model: DLN, task: Task, which: range, config: Config) -> Iterator[tuple[int, list[int], Posterior]]:
+    """Posteriors of single images of the objects, evenly spread over those that each has, as they are ordered by light,
+    and of the same images together.
+    """
+    rng = np.random.default_rng(seed_of(config.seed, "misfit", which.start))
+    alone, together = [], []
+    for s in which:
+        there = np.nonzero(task.there[s])[0]
+        parts = np.array_split(there[_by_light(task, s, there)], min(IMAGES, len(there)))
+        chosen = [int(rng.choice(part)) for part in parts]
+        alone += [(s, [p]) for p in chosen]
+        together += [(s, chosen)] if len(chosen) > 1 else []
+    for group in (alone, together):
+        if group:
+            images, masks = (
+                [np.asarray(each[s])[shown].reshape(-1, *task.shape) for s, shown in group]
+                for each in (task.data.images, task.data.weights)
+            )
+            posts = model.infer_many(images, mask=masks, iterations=SWEEPS, seed=seed_of(config.seed, "misfit"))
+            yield from ((*each, post) for each, post in zip(group, posts, strict=True))
+
+
+def _by_light(task: Task, s: int, there: np.ndarray) -> np.ndarray:
+    """The order of an object's images from those that are bright all over to those that are mostly dark."""
+    return np.argsort([-np.median(np.asarray(task.data.images[s, p])) for p in there], kind="stable")
+
+
+def _truth(task: Task, mean: np.ndarray, s: int, shown: list[int]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Scaled normals (H, W, 3) of object s, and the directions of the lights of the images shown, where known."""
+    there = task.there[s]
+    if task.truth is not None and np.isfinite(task.truth[s][there]).all():
+        images = np.asarray(task.data.images[s])[there].reshape(-1, *task.shape)
+        mask = np.asarray(task.data.weights[s])[there].reshape(-1, *task.shape) > 0
+        return photometric_stereo(images, task.truth[s][there], mask), task.truth[s, shown]
+    surface = Surface.unpack(mean[s])
+    return as_field(surface.scaled_normals, task.shape), None
+
+
+def _compare(found: Errors, post: Posterior, truth: np.ndarray, lights: np.ndarray | None) -> None:
+    """Add the errors of a posterior, and its spreads. Brightness is the light's or the object's: it is made equal."""
+    length = np.linalg.norm(truth, axis=-1)
+    scale = float(np.sum(post.albedo * length) / max(float(np.sum(length**2)), 1e-12))
+    errors = {
+        "albedo": (post.albedo - scale * length).ravel(),
+        "normals": angles(post.normals, truth, axis=-1).ravel(),
+        "scaled_normals": np.moveaxis(post.scaled_normals - scale * truth, -1, 0).reshape(3, -1),
+    }
+    spreads = {
+        "albedo": post.spread["albedo"].ravel(),
+        "normals": post.spread["normals"].ravel(),
+        "scaled_normals": np.moveaxis(post.spread["scaled_normals"], -1, 0).reshape(3, -1),
+    }
+    images = len(post.lights)
+    if images == 1:
+        found["surprise"].append(np.array(post.diagnostics.surprise))
+        if lights is not None:
+            errors["lights"] = light_error(post.lights[0], lights[0])
+            spreads["lights"] = post.spread["lights"][0]
+            found["light"].append(post.lights[0])
+    for name, error in errors.items():
+        found[f"error.{name}"].append(error)
+        found[f"spread.{name}"].append(spreads[name])
+        found[f"images.{name}"].append(np.array(images))
+
+
+def light_error(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """The error (3,) of a light as a direction: the true one is given the length of what was found."""
+    return found - truth * (np.linalg.norm(found) / max(float(np.linalg.norm(truth)), 1e-12))
+
+
+def _fit(found: Errors, shape: Shape) -> Misfit:
+    """α, B and γ of every quantity by least squares on squared errors, then one factor that makes intervals of single
+    images cover what they say: errors have longer tails than Gauss's law, and their squares would widen the middle.
+    """
+    values, growth, lasting = {}, [], []
+    for name in QUANTITIES:
+        errors, spreads = (np.array(found[f"{what}.{name}"], np.float64) for what in ("error", "spread"))
+        images = np.array(found[f"images.{name}"])
+        alpha, gamma, factor, beyond, added = 1.0, 1.0, 1.0, np.zeros((3, 3)), np.zeros_like(spreads)
+        if name == "lights" and len(errors):
+            lights = np.array(found["light"], np.float64) ** 2
+            excess, size = np.maximum(errors**2 - spreads**2, 0), np.sqrt(lights.sum(axis=1))
+            beyond = np.stack([nnls(lights / size[:, None], excess[:, c] / size)[0] for c in range(3)])
+            added = lights @ beyond.T
+        elif name != "lights":
+            usual = _smooth((errors[images == 1] ** 2).mean(axis=0), shape)
+            one, many = np.ones_like(errors) * usual, usual / images.reshape(-1, *[1] * usual.ndim)
+            columns = np.stack([each.ravel() for each in (spreads**2, one, many)], axis=1)
+            weight = 1 / np.maximum(columns[:, :2].sum(axis=1), 1e-12)
+            alpha, stays, goes = nnls(columns * weight[:, None], (errors**2).ravel() * weight)[0]
+            gamma, beyond = stays / max(stays + goes, 1e-12), (stays + goes) * usual
+            added = beyond
+        if len(errors):
+            level, single = level_of_angle if name == "normals" else level_of_error, images == 1
+            factor = _matching(level, errors[single], np.sqrt(alpha * spreads**2 + added)[single])
+        values[name] = factor * beyond
+        growth.append(factor * alpha)
+        lasting.append(gamma)
+    arrays = {name: value.astype(np.float32) for name, value in values.items()}
+    logs = np.log(np.maximum(np.array(found["surprise"], np.float64), 1e-12))
+    surprise = np.exp([logs.mean(), logs.mean() + TAIL * logs.std()]).astype(np.float32)
+    numbers = {"growth": np.array(growth, np.float32), "lasting": np.array(lasting, np.float32), "surprise": surprise}
+    return Misfit(**arrays, **numbers)
+
+
+def _smooth(variance: np.ndarray, shape: Shape) -> np.ndarray:
+    """A map (..., V), or several, the same from left and right, and smooth."""
+    pictures = variance.reshape(-1, *shape)
+    pictures = (pictures + pictures[..., ::-1]) / 2
+    width = SMOOTH * shape[0]
+    return gaussian_filter(pictures, (0, width, width), mode="nearest").reshape(variance.shape)
+
+
+def _matching(level, errors: np.ndarray, spread: np.ndarray) -> float:
+    """The factor of variances by which intervals come nearest to covering what they say."""
+    off = [
+        sum((np.mean(level(errors, spread * np.sqrt(scale)) < nominal) - nominal) ** 2 for nominal in MATCHED)
+        for scale in SCALES
+    ]
+    return float(SCALES[int(np.argmin(off))])

@@ -38,7 +38,7 @@ from deep_lambertian.support.progress import chunks
 from deep_lambertian.surface import Leaf, Surface
 
 PIECE = 25  # sweeps after which Python looks up: a key that stops the program is heard within seconds
-MORE = 50  # sweeps by which chains that have not converged go on
+MORE = 100  # sweeps by which chains that have not converged go on
 SHORT = 1000  # sweeps: compiling well is worth the time for a longer chain, or for many objects
 AVERAGES, TRACE = Averages(), Trace()
 

@@ -66,7 +66,7 @@ class Params:
 @dataclass(frozen=True)
 class Observation:
     """P images of one object and how much each of their pixels counts. `near` is a Gaussian that resembles the
-    posterior of its surface (see `inference.near`), for blocks that go by one.
+    posterior of its surface (see `inference.whole_surface`), for blocks that go by one.
     """
 
     images: Leaf  # (P, V)

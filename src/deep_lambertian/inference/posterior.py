@@ -104,7 +104,7 @@ class Posterior:
     `albedo`, `albedo_std` (H, W); `normals` (H, W, 3) of unit length, `normals_std` (H, W) their error in degrees, root
     mean square; `lights`, `lights_std` (P, 3); `scaled_normals`, `scaled_normals_std` (H, W, 3), the mean of a·n, which
     spans the images of the object under any light. `*_std` is what is known of the error: the posterior's own spread,
-    which `spread` has by name, and what a model that has measured it adds for being a model (see `calibration`).
+    which `spread` has by name, and what a model that has measured it adds for being a model (see `Misfit`).
     Albedo is known up to the brightness of the light. `shadows` (P, H, W) has the probability of each pixel that it is
     not lit, but in shadow or a highlight. `samples` holds the kept states, if any were asked for:
     `albedo` (C, K, H, W), `normals` (C, K, H, W, 3), `lights` (C, K, P, 3).

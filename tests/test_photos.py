@@ -186,6 +186,19 @@ def test_photos_that_cannot_be_used_say_why(model):
         infer_photos(model, [("wall.png", blank)], placement=Placement(align=False), mask=np.zeros((60, 50)))
 
 
+def test_what_is_white_does_not_count_and_leaves_the_prior_to_say(model, portrait):
+    """The brighter the exposure, the more is cut off, and the less is known; all white is refused."""
+    where, sampler = Placement(frame=portrait.alignment), model.sampler.override(**SHORT)
+    exposed = [np.clip(gain * portrait.photo, 0, 1) for gain in (1.0, 2.5, 12.0)]
+    usual, bright, white = (infer_photos(model, [("p", e)], placement=where, sampler=sampler) for e in exposed)
+    assert not any("is white" in note for note in usual.notes)
+    assert any("of the object is white, and was left out" in note for note in bright.notes)
+    own = [float(each.posterior.spread["normals"].mean()) for each in (usual, bright, white)]
+    assert own[0] < own[1] < own[2]
+    with pytest.raises(ValueError, match="white where the object should be"):
+        infer_photos(model, [("p", np.ones_like(portrait.photo))], placement=where)
+
+
 # ---- The commands
 
 

@@ -18,6 +18,8 @@ from deep_lambertian.support.resampling import average_areas
 from deep_lambertian.surface import Surface, illuminate
 
 DARK = 0.005  # a crop whose bright parts are darker than this shows nothing
+WHITE = 0.98  # of the brightest that a photo can have: light beyond it may have been cut off
+SEEN = 0.01  # of a crop that is not white: with less there is nothing to go by
 BRIGHT = 90  # percentile by which brightness is told: that of the lit part, wherever the light comes from
 LEAST = 12  # pixels of a model in which a face can be told from other things
 STILL = 0.04  # frames that differ by less than this part of their height are of a camera and a face that did not move
@@ -74,6 +76,13 @@ class Photo:
         """The frame in colour, (h, w, 3), at the photo's own brightness."""
         return self.alignment.crop(self.colour, size)
 
+    def seen(self, size: Size, mask: np.ndarray | None = None) -> np.ndarray:
+        """How much each pixel of the frame (h, w) counts: what is white was brighter than the photo can tell, and does
+        not; nor does what a `mask` (H, W) of the photo hides.
+        """
+        counts = (self.grey < WHITE).astype(np.float32)
+        return self.alignment.crop(counts if mask is None else counts * mask, size)
+
 
 def every_face(picture: np.ndarray, model: DLN) -> list[Alignment]:
     """The frames of all faces of a photo (H, W, 3), the largest first."""
@@ -129,7 +138,13 @@ def prepare_photos(
     if alike:
         brightness = [float(np.median(brightness))] * len(brightness)
     each = zip(pictures, frames, brightness, strict=True)
-    return [Photo(name, colour, where, wanted / seen) for (name, colour), where, seen in each], how
+    photos = [Photo(name, colour, where, wanted / seen) for (name, colour), where, seen in each]
+    if max(float(np.mean(photo.seen(model.shape))) for photo in photos) < SEEN:
+        raise ValueError(
+            f"{photos[0].name}: expected a photo that shows something, got one that is white where the object should "
+            "be; give a darker photo, or say where it is with --box"
+        )
+    return photos, how
 
 
 def place(

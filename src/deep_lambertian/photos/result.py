@@ -34,6 +34,7 @@ NOISE_VAR = 1e-3
 UNLIT, UNEXPLAINED = 0.01, 0.1  # predictions below which a pixel is in shadow, and residuals that halve its weight
 STIFFNESS = 100.0
 ROUNDS = 12
+MUCH = 0.05  # of the object that is white: worth a word
 
 
 @dataclass(frozen=True)
@@ -170,11 +171,9 @@ def infer_prepared(
 ) -> Posterior:
     """The posterior, at the model's size, of what photos show whose frames have been found."""
     crops = np.stack([p.exposure * p.alignment.crop(p.grey, model.shape) for p in photos]).astype(np.float32)
-    seen = None
-    if mask is not None:
-        seen = np.stack([photo.alignment.crop(mask.astype(np.float32), model.shape) for photo in photos])
-        if not seen.max() > 0.5:
-            raise ValueError("mask: expected some of the object to be white, got a mask that hides all of it")
+    seen = np.stack([photo.seen(model.shape, mask) for photo in photos])
+    if mask is not None and not seen.max() > 0.5:
+        raise ValueError("mask: expected some of the object to be white, got a mask that hides all of it")
     return model.infer(crops, lights, seen, seed=seed, sampler=sampler)
 
 
@@ -184,10 +183,16 @@ def refine_photos(
     """The surface in colour at the photos' own size; `how` says how the thing was found in them."""
     size = detail_size(photos[0].alignment)
     fine = np.stack([p.exposure * p.alignment.crop(p.grey, size) for p in photos])
-    weights = None if mask is None else np.stack([p.alignment.crop(mask.astype(np.float32), size) for p in photos])
-    albedo, normals = refine(post, fine.astype(np.float32), weights)
+    seen = np.stack([photo.seen(size, mask) for photo in photos])
+    albedo, normals = refine(post, fine.astype(np.float32), seen)
+    white = {photo.name: 1 - float(np.mean(photo.seen(size))) for photo in photos}
     notes = (
         *post.notes,
+        *(
+            f"{name}: {part:.0%} of the object is white, and was left out."
+            for name, part in white.items()
+            if part > MUCH
+        ),
         f"The numbers of the photos were taken to be {'sRGB, and made linear' if srgb else 'linear light'}.",
         how,
         "Brightness was matched to the model's: " + ", ".join(f"{p.name} × {p.exposure:.2f}" for p in photos) + ".",

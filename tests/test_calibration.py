@@ -164,7 +164,7 @@ def test_too_few_objects_have_no_misfit():
 def test_the_factor_makes_intervals_cover_what_they_say():
     rng = np.random.default_rng(0)
     errors = rng.normal(0, 0.5, 50_000)
-    factor = learning_misfit._matching(level_of_error, errors, np.full(50_000, 0.2))
+    factor = learning_misfit._matching(level_of_error, errors, np.full(50_000, 0.2), (0.5, 0.9))
     assert np.sqrt(factor) * 0.2 == pytest.approx(0.5, rel=0.03)
 
 

@@ -108,9 +108,9 @@ PRESETS: dict[str, Sampler] = {
     "best": Sampler(
         iterations=240,
         burn_in=40,
-        until=1000,
-        step_size=0.25,
-        leapfrogs=8,
+        until=1500,
+        step_size=0.3,
+        leapfrogs=6,
         target_acceptance=0.85,
         surface="whole",
         shadow=ShadowLabels(),

@@ -46,7 +46,8 @@ class Config:
     The start, common to all objects: a dome of normals, albedo `albedo_start`, light from `light_start`, noise
     `noise_start`. Floors keep the noise variance, the light's variance and the mean of shadows proper.
     `norm_stiffness` is η while training, `final_stiffness` that of the trained model, whose inference takes the sampler
-    of `preset`.
+    of `preset`. `final_noise` multiplies the noise variance of the trained model: what is learned is how near surfaces
+    came to many images at once, and chains on one image that hold it to that are slow and find no better surfaces.
     """
 
     preset: str = "best"
@@ -80,6 +81,7 @@ class Config:
     dark_floor: Positive = 5e-3
     norm_stiffness: NotNegative = 20.0
     final_stiffness: Positive = 100.0
+    final_noise: Positive = 4.0
     e_step: Sampler = E_STEP
     covariance: CovarianceOptions = field(default_factory=CovarianceOptions)
     cd: CD = field(default_factory=lambda: CD(epochs=10, learning_rate=2e-3, variance_bounds=(0.05, 1.0)))
@@ -125,6 +127,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "shift": 2,
         "mirror": False,
         "norm_stiffness": 100.0,
+        "final_noise": 1.0,
         "e_step": {"step_size": 0.01, "leapfrogs": 20, "epochs": 10, "target_acceptance": None, "shadow": None},
     },
     "quick": {

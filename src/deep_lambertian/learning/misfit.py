@@ -28,7 +28,7 @@ TIMES = 14  # at most: of more objects some, evenly spread, say as much
 IMAGES = 4  # of each of them, inferred one by one
 SWEEPS = 80  # of their chains
 SMOOTH = 1 / 24  # of the images' height: errors of neighbouring pixels are alike
-MATCHED = (0.5, 0.9)  # levels at which intervals are to cover what they say
+MATCHED = {"lights": (0.5, 0.9)}  # levels at which intervals are to cover what they say; of others the middle one
 TAIL = 2.5  # standard deviations above the mean log surprise at which an object is called unlike the others
 SCALES = np.exp(np.linspace(-2, 2, 161))
 
@@ -50,7 +50,7 @@ def measure_misfit(params: Params, mean: np.ndarray, task: Task, config: Config)
         model = DLN(unaware, task.shape, config.preset)
         for s, shown, post in _inferred(model, task, left, config):
             _compare(found, post, *_truth(task, mean, s, shown))
-    return _fit(found, task.shape)
+    return _fit(found, task.shape, 1 - TOGETHER / count)
 
 
 def _inferred(model: DLN, task: Task, which: range, config: Config) -> Iterator[tuple[int, list[int], Posterior]]:
@@ -123,9 +123,11 @@ def light_error(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return found - truth * (np.linalg.norm(found) / max(float(np.linalg.norm(truth)), 1e-12))
 
 
-def _fit(found: Errors, shape: Shape) -> Misfit:
+def _fit(found: Errors, shape: Shape, share: float) -> Misfit:
     """α, B and γ of every quantity by least squares on squared errors, then one factor that makes intervals of single
     images cover what they say: errors have longer tails than Gauss's law, and their squares would widen the middle.
+
+    The prior has learned from a `share` of the objects only. What it lacks of a surface falls with their number.
     """
     values, growth, lasting = {}, [], []
     for name in QUANTITIES:
@@ -147,7 +149,10 @@ def _fit(found: Errors, shape: Shape) -> Misfit:
             added = beyond
         if len(errors):
             level, single = level_of_angle if name == "normals" else level_of_error, images == 1
-            factor = _matching(level, errors[single], np.sqrt(alpha * spreads**2 + added)[single])
+            factor = _matching(
+                level, errors[single], np.sqrt(alpha * spreads**2 + added)[single], MATCHED.get(name, (0.5,))
+            )
+            factor *= 1 if name == "lights" else share
         values[name] = factor * beyond
         growth.append(factor * alpha)
         lasting.append(gamma)
@@ -166,10 +171,10 @@ def _smooth(variance: np.ndarray, shape: Shape) -> np.ndarray:
     return gaussian_filter(pictures, (0, width, width), mode="nearest").reshape(variance.shape)
 
 
-def _matching(level, errors: np.ndarray, spread: np.ndarray) -> float:
-    """The factor of variances by which intervals come nearest to covering what they say."""
+def _matching(level, errors: np.ndarray, spread: np.ndarray, levels: tuple[float, ...]) -> float:
+    """The factor of variances by which intervals of some levels come nearest to covering what they say."""
     off = [
-        sum((np.mean(level(errors, spread * np.sqrt(scale)) < nominal) - nominal) ** 2 for nominal in MATCHED)
+        sum((np.mean(level(errors, spread * np.sqrt(scale)) < nominal) - nominal) ** 2 for nominal in levels)
         for scale in SCALES
     ]
     return float(SCALES[int(np.argmin(off))])

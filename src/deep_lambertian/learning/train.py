@@ -206,7 +206,8 @@ def finish(point: Point, task: Task, config: Config, run: TrainingRun) -> DLN:
     if config.refit and _taught(task, config) < objects:
         params, _ = prior_step(params, point.mean, point.samples, config, task.shape, point.iteration, objects)
         check_finite(params.prior, "prior", "last M-step", point.iteration)
-    params = replace(params, norm_stiffness=jnp.float32(config.final_stiffness))
+    noise_var = params.noise_var * config.final_noise
+    params = replace(params, norm_stiffness=jnp.float32(config.final_stiffness), noise_var=noise_var)
     last = next((line for line in reversed(run.history) if line.get("phase") == "em"), {})
     info = {
         "config": config.to_toml(),

@@ -16,9 +16,9 @@ from deep_lambertian import DLN, load_model
 from deep_lambertian.data import Dataset, make_solids
 from deep_lambertian.experiments import aloi
 from deep_lambertian.experiments.aloi import Views, config_of, prediction_errors, summary
+from deep_lambertian.recognition.distances import linear_rmse
 from deep_lambertian.report import aloi_figures
 from deep_lambertian.support.run_folder import RunFolder
-from deep_lambertian.tasks.distances import linear_rmse
 
 SIZE, OBJECTS = 12, 12
 

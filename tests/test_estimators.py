@@ -228,7 +228,7 @@ def test_wrong_settings(estimator, wrong, message, pictures):
 def test_wrong_choices(pictures):
     with pytest.raises(ValueError, match="output: expected one of albedo, scaled_normals, got 'depth'"):
         clone(FEATURES).set_params(output="depth").fit(*pictures)
-    with pytest.raises(ValueError, match="rule: expected one of shadow, plain, got 'fast'"):
+    with pytest.raises(ValueError, match="rule: expected one of detail, shadow, plain, got 'fast'"):
         clone(CLASSIFIER).set_params(rule="fast").fit(*pictures)
 
 

@@ -22,10 +22,10 @@ from deep_lambertian.synthetic.portrait import draw_portrait
 SOURCE = Path(__file__).parents[1] / "src" / "deep_lambertian"
 # Data flows from the first to the last: a module imports from its own room and from those before it.
 ROOMS = (
-    *("support", "geometry", "surface", "priors", "energy", "inference", "models", "model", "data", "learning"),
-    *("faces", "synthetic", "photos", "tasks", "experiments", "report", "studio", "cli"),
+    *("support", "geometry", "surface", "priors", "energy", "inference", "models", "model", "data"),
+    *("recognition", "learning", "faces", "synthetic", "photos", "tasks", "experiments", "report", "studio", "cli"),
 )
-MOST_MODULES, MOST_LINES, MOST_OF_A_PHOTO = 110, 13_600, 30
+MOST_MODULES, MOST_LINES, MOST_OF_A_PHOTO = 110, 14_200, 30
 MOST_FILE, MOST_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 MODULES = sorted(SOURCE.rglob("*.py"))
 

@@ -13,11 +13,11 @@ from deep_lambertian.geometry import angles, angles_of, around, direction
 from deep_lambertian.inference.posterior import Diagnostics, Posterior
 from deep_lambertian.photos.placing import Placement, mean_image, place, prepare_photos
 from deep_lambertian.photos.result import chroma, infer_photos, refine
+from deep_lambertian.recognition.distances import relighting_rmse
 from deep_lambertian.support.resampling import enlarge_cubic
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import draw_portrait
 from deep_lambertian.synthetic.scenes import shade
-from deep_lambertian.tasks.distances import relighting_rmse
 from deep_lambertian.tasks.people import count_errors
 
 SHORT = {"iterations": 24, "chains": 2}
@@ -293,15 +293,21 @@ def test_recognize_names_people_from_one_photo_each(people, tmp_path, capsys):
     told = json.loads(capsys.readouterr().out)
     assert told["people"] == list("ABCDE")
     assert told["judged"] == 10
-    assert told["wrong"] <= 3  # by chance it would be eight
+    assert sum(each["nearest"] != each["truth"] for each in told["answers"]) <= 3  # by chance it would be eight
+    assert told["unknown"] == sum(each["label"] == "unknown" for each in told["answers"])
     for each in told["answers"]:
         assert each["distance"] <= each["second_distance"]
-        assert each["confidence"] == pytest.approx(1 - each["distance"] / each["second_distance"])
+        assert 0 <= each["confidence"] <= 1
+        assert each["label"] == (each["nearest"] if each["confidence"] >= 0.5 else "unknown")
     lines = (tmp_path / "answers.csv").read_text().splitlines()
-    assert lines[0].startswith("probe,truth,label,distance")
+    assert lines[0].startswith("probe,truth,label,confidence,nearest,distance")
     assert len(lines) == 11
-    assert main(["recognize", "yaleb24", *common, "--rule", "plain"]) == 0
-    assert "error: " in capsys.readouterr().out
+    assert main(["recognize", "yaleb24", *common, "--rule", "plain", "--threshold", "0"]) == 0
+    told = capsys.readouterr().out
+    assert "error: " in told
+    assert "unknown" not in told
+    assert main(["recognize", "yaleb24", *common, "--threshold", "1.5"]) == 1
+    assert "expected a probability from 0 to 1" in capsys.readouterr().err
 
 
 def test_recognize_goes_on_past_photos_it_cannot_read(people, tmp_path, capsys):
@@ -323,7 +329,7 @@ def test_recognize_goes_on_past_photos_it_cannot_read(people, tmp_path, capsys):
     assert "expected an image" in problems["broken.jpg"]
     assert problems["who.png"] == ""
     assert "error" not in told  # nobody says who they are
-    assert count_errors([], ["A"]) == {"probes": 0, "problems": 0}
+    assert count_errors([], ["A"]) == {"probes": 0, "problems": 0, "unknown": 0}
     (tmp_path / "empty").mkdir()
     for gallery, message in (
         (tmp_path / "empty", "expected photos"),

@@ -1,5 +1,5 @@
 """Small vectors and matrices: angles in degrees, between vectors and of a light as a viewer tells them (x right, y up,
-z towards the viewer); and Cholesky factors of small symmetric matrices, many at a time.
+z towards the viewer); least squares, row by row; and Cholesky factors of small symmetric matrices, many at a time.
 """
 
 from typing import Any
@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 # The upper triangle of a symmetric 3×3 matrix, row by row.
 TRIANGLE = ((0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2))
+RIDGE = 1e-9
 
 
 def direction(azimuth: float, elevation: float) -> np.ndarray:
@@ -35,6 +36,22 @@ def angles(one: np.ndarray, other: np.ndarray, axis: int = -2) -> Any:
     lengths = np.linalg.norm(one, axis=axis) * np.linalg.norm(other, axis=axis)
     cosine = np.sum(one * other, axis=axis) / np.maximum(lengths, 1e-12)
     return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    """Rows of length 1 along the last axis; zeros stay."""
+    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
+
+
+def least_squares(design: np.ndarray, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Coefficients (N, R) of rows of values (N, V) by a design (V, R), each row with weights (N, V) of its own.
+
+    A ridge too small to matter keeps a row in which nothing counts from stopping all others.
+    """
+    rank = design.shape[1]
+    outer = np.einsum("vi,vj->vij", design, design).reshape(-1, rank**2)
+    system = (weights @ outer).reshape(-1, rank, rank) + RIDGE * np.eye(rank)
+    return np.linalg.solve(system, ((weights * values) @ design)[..., None])[..., 0]
 
 
 # ---- Small matrices, written out: they fuse with what surrounds them and run on any device, while LAPACK's factors are

@@ -1,7 +1,7 @@
 """Say whose photos these are, by one known photo of each person, or more, under whatever light.
 
 --gallery is a folder or archive: GALLERY/<person>/<photo>, or GALLERY/<person>.jpg. Every photo below --probe is
-named; where probes lie in folders of people's names too, the error is counted.
+named, or called unknown; where probes lie in folders of people's names too, the error is counted.
 """
 
 import argparse
@@ -19,8 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gallery", type=Path, required=True, metavar="DIR", help="known photos of each person")
     parser.add_argument("--probe", type=Path, required=True, metavar="DIR", help="photos to be named")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the answers as CSV")
-    rule = "distance to images with shadows, weighted by the learned noise, or to the plain subspace (default: shadow)"
-    parser.add_argument("--rule", choices=("shadow", "plain"), default="shadow", help=rule)
+    rule = "compare surfaces and detail, surfaces with shadows, or the paper's plain subspaces (default: detail)"
+    parser.add_argument("--rule", choices=("detail", "shadow", "plain"), default="detail", help=rule)
+    sure = "name nobody who is less likely than this (default: 0.5; 0 always names somebody)"
+    parser.add_argument("--threshold", type=float, default=0.5, metavar="P", help=sure)
     parser.add_argument("--no-align", action="store_true", help="look for no face: the photos are cropped already")
 
 
@@ -29,10 +31,12 @@ def run(options: argparse.Namespace) -> int:
 
     from deep_lambertian.tasks.people import list_people
 
+    if not 0 <= options.threshold <= 1:
+        raise ValueError(f"--threshold: expected a probability from 0 to 1, got {options.threshold:g}")
     list_people(options.gallery)  # before the model: a wrong folder costs no time
     list_people(options.probe)
     from deep_lambertian.model import load_model
-    from deep_lambertian.tasks.people import count_errors, learn_people, recognize_photos, write_answers
+    from deep_lambertian.tasks.people import UNKNOWN, count_errors, learn_people, recognize_photos, write_answers
 
     model = load_model(options.model)
     sampler = model.sampler.override(chains=options.chains, iterations=options.iterations)
@@ -40,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     gallery = learn_people(model, options.gallery, seed=options.seed, sampler=sampler, **read)
     for problem in gallery.problems:
         printer_of(options)(f"left out of the gallery: {problem}")
-    answers = recognize_photos(gallery, options.probe, rule=options.rule)
+    answers = recognize_photos(gallery, options.probe, rule=options.rule, threshold=options.threshold)
     if all(each.problem for each in answers):
         raise ValueError(f"{options.probe}: expected photos that can be named, got none: {answers[0].problem}")
     if options.out is not None:
@@ -52,10 +56,13 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if not options.quiet:
         for each in answers:
-            answer = each.problem or f"{each.label}  (confidence {each.confidence:.2f}, next {each.second})"
+            rest = f"nearest {each.nearest}" if each.label == UNKNOWN else f"next {each.second}"
+            answer = each.problem or f"{each.label}  (confidence {each.confidence:.2f}, {rest})"
             print(f"{each.probe}: {answer}")
     if "error" in figures:
         print(f"error: {figures['error']:.1f} % ({figures['wrong']} of {figures['judged']})")
+    if "strangers" in figures:
+        print(f"strangers: {figures['named']} of {figures['strangers']} were taken for somebody")
     if options.out is not None:
         print(f"answers: {options.out}")
     return 0

@@ -19,9 +19,9 @@ from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
+from deep_lambertian.recognition.distances import linear_rmse, relighting_rmse
 from deep_lambertian.support.run_folder import RunFolder
 from deep_lambertian.tasks.baselines import RANK
-from deep_lambertian.tasks.distances import linear_rmse, relighting_rmse
 
 OBJECTS, QUICK_OBJECTS = 50, 12
 BATCH = 25  # objects at a time: surfaces are kept as they come

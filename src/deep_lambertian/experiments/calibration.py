@@ -20,7 +20,7 @@ from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.inference.shadows import ShadowLabels
 from deep_lambertian.learning.misfit import light_error
 from deep_lambertian.model import DLN
-from deep_lambertian.tasks.distances import fit_cone
+from deep_lambertian.recognition.distances import fit_cone
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 COUNTS, SUBSETS = (1, 2, 4, 7), (1, 2, 3, 4)

@@ -17,11 +17,12 @@ from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
 from deep_lambertian.photos.result import Result, infer_photos
+from deep_lambertian.recognition.distances import nearest, relighting_rmse
+from deep_lambertian.recognition.known import Known
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import Portrait, draw_portrait
 from deep_lambertian.synthetic.scenes import Scenes, as_dataset
 from deep_lambertian.tasks.baselines import mean_normals, mean_shape, nearest_neighbor
-from deep_lambertian.tasks.distances import cone_distances, nearest, relighting_rmse
 
 SIZE, NOISE = 24, 0.02
 LEARNERS, STRANGERS, IMAGES = 100, 12, 12
@@ -87,6 +88,6 @@ def judge(model: DLN, posts: list[Posterior], people: Scenes, average: np.ndarra
         "normals_deg_mean_shape": float(angles(average.reshape(1, -1, 3), truth, axis=-1).mean()),
         "relighting_rmse": relit(found),
         "relighting_rmse_mean_shape": relit(plain),
-        "one_shot_error": wrong(cone_distances(found, probes, noise)),
+        "one_shot_error": wrong(Known(found, list(flat[:, :1]), model.shape, noise).distances(probes)),
         "one_shot_error_nearest_neighbor": wrong(nearest_neighbor(flat[:, :1], probes)),
     }

@@ -13,16 +13,20 @@ from typing import Any
 import numpy as np
 
 from deep_lambertian.data import Dataset
-from deep_lambertian.geometry import angles
+from deep_lambertian.geometry import angles, unit
 from deep_lambertian.model import DLN, Layout
+from deep_lambertian.recognition.detail import shifted
+from deep_lambertian.recognition.distances import nearest, relighting_rmse
+from deep_lambertian.recognition.known import Known, Rule, chance_known
 from deep_lambertian.support.run_folder import RunFolder
 from deep_lambertian.tasks import baselines
-from deep_lambertian.tasks.distances import cone_distances, nearest, relighting_rmse, subspace_distances
 
 GALLERY, PROBES = 1, (2, 3, 4)  # subsets: images to learn a person from, and images to recognize
 COUNTS = (1, 2, 4, 7)  # input images for which surfaces are judged
 SWEEPS = 100  # of a chain: what is averaged over a test's many sets is found by then
 BATCH = 70  # sets of images at a time: results are kept as they come
+HALVES = 4  # random halves of the people, for every choice of images
+ROC = tuple(float(t) for t in np.linspace(0, 1, 101))  # thresholds
 Key = tuple[int, tuple[int, ...]]  # a person, and which of its gallery images
 Surfaces = dict[Key, dict[str, np.ndarray]]  # what they give: scaled and unit normals (V, 3) and albedo (V,)
 
@@ -59,8 +63,8 @@ class RecognitionTest:
     subsets: np.ndarray
 
     @classmethod
-    def of(cls, data: Dataset) -> "RecognitionTest":
-        """From the test subjects' images of subsets 1 to 4."""
+    def of(cls, data: Dataset, probes: tuple[int, ...] = PROBES) -> "RecognitionTest":
+        """From the test subjects' images of subset 1, and of the subsets of the probes."""
         if data.subsets is None:
             raise ValueError("expected images with illumination subsets, such as Yale B's, got some without")
         there = data.present
@@ -69,9 +73,9 @@ class RecognitionTest:
         if lacking:
             raise ValueError(f"expected images of subset {GALLERY} of every test subject, got none of {lacking}")
         flat = data.images.reshape(*data.images.shape[:2], -1).astype(np.float64)
-        people, number = np.nonzero(np.isin(data.subsets, PROBES) & there)
+        people, number = np.nonzero(np.isin(data.subsets, probes) & there)
         if not len(people):
-            raise ValueError(f"expected images of subsets {PROBES} to recognize, got none")
+            raise ValueError(f"expected images of subsets {probes} to recognize, got none")
         images = [row[chosen] for row, chosen in zip(flat, gallery, strict=True)]
         return cls(data.names, data.shape, images, flat[people, number], people, data.subsets[people, number])
 
@@ -168,7 +172,7 @@ def common_map(model: DLN, train: Dataset, references: np.ndarray, seed: int) ->
     images, masks = zip(*((images, mask) for _, images, mask, _ in train.each()), strict=True)
     posts = model.infer_many(images, mask=masks, seed=seed, iterations=100)
     found = np.concatenate([post.normals.reshape(-1, 3) for post in posts])
-    return np.linalg.lstsq(found, baselines.unit(references.reshape(-1, 3)), rcond=None)[0]
+    return np.linalg.lstsq(found, unit(references.reshape(-1, 3)), rcond=None)[0]
 
 
 def judge(
@@ -203,37 +207,44 @@ Method = Callable[[Choice], np.ndarray]  # distances (N, G) of the probes to the
 
 
 def baseline_methods(test: RecognitionTest) -> dict[str, Method]:
-    """Those that need no training."""
+    """Those that need no training. Where pixels are fine, a probe may be moved by one, as for the rule with detail."""
+    moved = shifted(test.probes.reshape(-1, *test.shape)).reshape(-1, *test.probes.shape)
 
-    def plain(distances: Callable[..., np.ndarray]) -> Method:
-        return lambda choice: distances(choice.of(test.images), test.probes)
+    def by(transform: Callable[[np.ndarray], np.ndarray], distances: Callable[..., np.ndarray]) -> Method:
+        images, probes = [transform(each) for each in test.images], [transform(each) for each in moved]
+        return lambda choice: np.min([distances(choice.of(images), each) for each in probes], axis=0)
 
     def filtered(transform: Callable[..., np.ndarray]) -> Method:
-        images = [transform(each, test.shape) for each in test.images]
-        probes = transform(test.probes, test.shape)
-        return lambda choice: baselines.correlation(choice.of(images), probes)
+        return by(lambda images: transform(images, test.shape), baselines.correlation)
 
     return {
-        "nearest_neighbor": plain(baselines.nearest_neighbor),
-        "correlation": plain(baselines.correlation),
-        "svd": plain(baselines.svd),
+        "nearest_neighbor": by(lambda images: images, baselines.nearest_neighbor),
+        "correlation": by(lambda images: images, baselines.correlation),
+        "svd": by(lambda images: images, baselines.svd),
         "tan_triggs": filtered(baselines.tan_triggs),
         "tan_triggs_fine": filtered(lambda images, shape: baselines.tan_triggs(images, shape, *baselines.FINE)),
         "gradientfaces": filtered(baselines.gradientfaces),
+        "photo_detail": filtered(baselines.detail_features),
     }
 
 
 def surface_methods(
     name: str, test: RecognitionTest, surfaces: Surfaces, noise_var: np.ndarray | None = None
 ) -> dict[str, Method]:
-    """Recognition by recovered surfaces: distances to their subspaces and, with `noise_var`, to their cones."""
+    """Recognition by recovered surfaces: by the plain rule and, with `noise_var`, by those that know the noise."""
 
-    def bases(choice: Choice) -> np.ndarray:
-        return np.stack([surfaces[key]["scaled"] for key in choice.people()])
+    def by(rule: Rule) -> Method:
+        def method(choice: Choice) -> np.ndarray:
+            bases = np.stack([surfaces[key]["scaled"] for key in choice.people()])
+            photos = [test.images[person][list(chosen)] for person, chosen in choice.people()]
+            noise = np.ones(bases.shape[1]) if noise_var is None else noise_var
+            return Known(bases, photos, test.shape, noise).distances(test.probes, rule)
 
-    methods: dict[str, Method] = {name: lambda choice: subspace_distances(bases(choice), test.probes)}
+        return method
+
+    methods: dict[str, Method] = {name: by("plain")}
     if noise_var is not None:
-        methods[f"{name}_shadow"] = lambda choice: cone_distances(bases(choice), test.probes, noise_var)
+        methods |= {f"{name}_shadow": by("shadow"), f"{name}_detail": by("detail")}
     return methods
 
 
@@ -250,7 +261,7 @@ def _summary(wrong: np.ndarray, subsets: np.ndarray) -> dict[str, Any]:
     errors = 100 * wrong.mean(axis=1)
     found = {
         "error": float(errors.mean()),
-        "subsets": {str(s): float(100 * wrong[:, subsets == s].mean()) for s in PROBES if np.any(subsets == s)},
+        "subsets": {str(s): float(100 * wrong[:, subsets == s].mean()) for s in np.unique(subsets).tolist()},
         "choices": len(errors),
     }
     if len(errors) > 1:
@@ -259,3 +270,38 @@ def _summary(wrong: np.ndarray, subsets: np.ndarray) -> dict[str, Any]:
         half = t.ppf(0.975, len(errors) - 1) * errors.std(ddof=1) / np.sqrt(len(errors))
         found["interval"] = [float(max(errors.mean() - half, 0)), float(errors.mean() + half)]
     return found
+
+
+# ---- Strangers: half of the people are known, the probes are of all
+
+
+def stranger_errors(
+    test: RecognitionTest, choices: list[Choice], surfaces: Surfaces, noise_var: np.ndarray, odds: np.ndarray, seed: int
+) -> dict[str, Any]:
+    """How well those who are known are told from strangers, from one image of each, over random halves of the people.
+
+    `false_acceptance` and `false_rejection` in per cent at the thresholds of `ROC`; and at one half, and where one
+    stranger in a hundred is taken for somebody.
+    """
+    rng = np.random.default_rng(seed)
+    chances, known = [], []
+    for choice in (each for each in choices if each.k == 1):
+        bases = np.stack([surfaces[key]["scaled"] for key in choice.people()])
+        photos = [test.images[person][list(chosen)] for person, chosen in choice.people()]
+        terms = Known(bases, photos, test.shape, noise_var).terms(test.probes)
+        for _ in range(HALVES):
+            half = rng.permutation(len(test.names))[: len(test.names) // 2]
+            chances.append(chance_known(odds, terms[:, :, half]))
+            known.append(np.isin(test.people, half))
+    chance, here = np.concatenate(chances), np.concatenate(known)
+    strangers, friends = np.sort(chance[~here]), np.sort(chance[here])
+    levels = {"half": 0.5, "one_percent": float(np.quantile(strangers, 0.99))}
+    accepted = lambda level: 100 * float(np.mean(strangers >= level))
+    rejected = lambda level: 100 * float(np.mean(friends < level))
+    found: dict[str, Any] = {
+        name: {"threshold": level, "false_acceptance": accepted(level), "false_rejection": rejected(level)}
+        for name, level in levels.items()
+    }
+    roc = {"false_acceptance": [accepted(t) for t in ROC], "false_rejection": [rejected(t) for t in ROC]}
+    below = np.searchsorted(strangers, friends, side="left") / len(strangers)
+    return found | {"roc": roc, "area": float(below.mean()), "probes": len(chance)}

@@ -14,7 +14,15 @@ import numpy as np
 from deep_lambertian.data import Dataset, load_faces, load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS
 from deep_lambertian.experiments import calibration, few_images
-from deep_lambertian.experiments.few_images import Choice, RecognitionTest, Surfaces, common_map, infer_sets, judge
+from deep_lambertian.experiments.few_images import (
+    Choice,
+    RecognitionTest,
+    Surfaces,
+    common_map,
+    infer_sets,
+    judge,
+    stranger_errors,
+)
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.stereo import reference_surfaces
@@ -25,6 +33,7 @@ from deep_lambertian.tasks.baselines import features, learn_features, mean_norma
 
 PARTS = ("samples", "inference", "relighting", "recognition", "calibration")
 BESIDE = ("paper", "separate")
+DARK = 5  # a subset with most of a face in shadow: not one of the paper's tests
 Say = Callable[[str], None]
 
 
@@ -68,6 +77,7 @@ class YalebFindings:
     train: Dataset
     held_out: Dataset
     test: RecognitionTest
+    dark: RecognitionTest | None  # the same people, to be recognized in images of subset 5
     choices: list[Choice]
     references: np.ndarray  # of the test subjects
     train_references: np.ndarray
@@ -117,6 +127,9 @@ def reproduce(
         held_out = held_out.objects(range(min(4, len(held_out))))
     folder = RunFolder(out, "experiment", _description(options, data, model), restart=restart)
     test = RecognitionTest.of(held_out)
+    more = load_yaleb(path, data.shape, held_out.names, (few_images.GALLERY, DARK))
+    there = more.subsets is not None and np.any(more.subsets == DARK)
+    dark = RecognitionTest.of(more, (DARK,)) if there and more.names == held_out.names else None
     choices = _choices(test, options)
     references, train_references = reference_surfaces(held_out), reference_surfaces(learners)
     models = _models(learners, options, Path(out), model, restart, say)
@@ -137,12 +150,13 @@ def reproduce(
         "seed": options.seed,
     }
     found = YalebFindings(
-        options, learners, held_out, test, choices, references, train_references, models, surfaces, results
+        options, learners, held_out, test, dark, choices, references, train_references, models, surfaces, results
     )
     if {"inference", "relighting"} & set(options.parts):
         results |= _judge(found, folder, say)
     if "recognition" in options.parts:
         results["recognition"] = _recognize(found, folder, say)
+        results |= _strangers(found, folder, say)
     if "calibration" in options.parts:
         results |= _calibrate(found, folder, say)
     return found
@@ -230,17 +244,42 @@ def _calibrate(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, A
 
 def _recognize(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
     """The errors of all methods."""
-    test, methods = found.test, few_images.baseline_methods(found.test) | {"dbn_svm": _dbn_svm(found)}
+    methods = _methods(found, found.test) | {"dbn_svm": _dbn_svm(found)}
+    dark = {} if found.dark is None else _methods(found, found.dark)
+    one = [choice for choice in found.choices if choice.k == 1]
+
+    def judged(name: str) -> dict[str, Any]:
+        errors = few_images.recognition_errors(methods[name], found.test, found.choices)
+        if name in dark and found.dark is not None:
+            errors["1"]["subsets"] |= few_images.recognition_errors(dark[name], found.dark, one)["1"]["subsets"]
+        return errors
+
+    errors = {}
+    for name in methods:
+        say(f"recognition: {name}")
+        errors[name] = folder.figures(f"recognition-{name}", lambda name=name: judged(name))
+    return errors
+
+
+def _methods(found: YalebFindings, test: RecognitionTest) -> dict[str, few_images.Method]:
+    """By images alone, and by the surfaces that every model found."""
+    methods = few_images.baseline_methods(test)
     for name, surfaces in found.surfaces.items():
         model = found.models.get(name)
         noise = None if model is None else np.asarray(model.params.noise_var)
         methods |= few_images.surface_methods(name, test, surfaces, noise)
-    errors = {}
-    for name, method in methods.items():
-        say(f"recognition: {name}")
-        judged = lambda method=method: few_images.recognition_errors(method, test, found.choices)
-        errors[name] = folder.figures(f"recognition-{name}", judged)
-    return errors
+    return methods
+
+
+def _strangers(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
+    """How well strangers are told, where the model has learned that."""
+    model = found.models["dln"]
+    if model.misfit is None or not np.any(model.misfit.strangers):
+        return {}
+    say("recognition: strangers")
+    noise, odds = np.asarray(model.params.noise_var), np.asarray(model.misfit.strangers)
+    shown = found.test, found.choices, found.surfaces["dln"]
+    return {"strangers": folder.figures("strangers", lambda: stranger_errors(*shown, noise, odds, found.options.seed))}
 
 
 def _dbn_svm(found: YalebFindings) -> few_images.Method:

@@ -37,7 +37,7 @@ class Misfit:
     """B of each quantity, for lights V, and in `growth` α and in `lasting` γ, in the order of these fields.
 
     Normals are in degrees². `surprise` has the mean of left-out objects, and the limit that about one in a hundred
-    is beyond.
+    is beyond; `strangers` the odds that a probe is of somebody known (`recognition.known`), all 0 if never learned.
     """
 
     albedo: Leaf  # (V,)
@@ -47,6 +47,7 @@ class Misfit:
     growth: Leaf  # (4,)
     lasting: Leaf  # (4,)
     surprise: Leaf  # (2,)
+    strangers: Leaf  # (7,)
 
     def unlikeness(self, surprise: float) -> float:
         """How far an object is from those that the model knows; beyond 1 it is further than nearly all left out."""
@@ -67,7 +68,7 @@ class Misfit:
     def validate(self, pixels: int) -> None:
         for name, shape in shapes(pixels).items():
             found = np.asarray(getattr(self, name))
-            if found.shape != shape or not np.all(np.isfinite(found)) or found.min() < 0:
+            if found.shape != shape or not np.all(np.isfinite(found)) or (name != "strangers" and found.min() < 0):
                 raise ValueError(f"misfit.{name}: expected numbers of at least 0 of shape {shape}, got {found.shape}")
 
 
@@ -77,7 +78,7 @@ QUANTITIES = tuple(field.name for field in fields(Misfit))[:4]
 def shapes(pixels: int) -> dict[str, tuple[int, ...]]:
     """Of the arrays of a `Misfit` for so many pixels."""
     maps = {"albedo": (pixels,), "normals": (pixels,), "scaled_normals": (3, pixels)}
-    return maps | {"lights": (3, 3), "growth": (4,), "lasting": (4,), "surprise": (2,)}
+    return maps | {"lights": (3, 3), "growth": (4,), "lasting": (4,), "surprise": (2,), "strangers": (7,)}
 
 
 # ---- Which interval just covers the truth?

@@ -3,10 +3,11 @@
 Two objects at a time are left out, the prior is learned from the others' surfaces, and the two are inferred from single
 images, and from these together. Their errors are told by photometric stereo where lights are known. Where they are not,
 the surfaces that all images of the object gave have to do: what these have wrong in common stays unseen, and what is
-found is a lower bound.
+found is a lower bound. The same surfaces, of one image each, tell how strangers differ from those who are known.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
@@ -20,6 +21,7 @@ from deep_lambertian.learning.m_step import prior_step
 from deep_lambertian.learning.stereo import photometric_stereo
 from deep_lambertian.learning.task import Task
 from deep_lambertian.model import DLN
+from deep_lambertian.recognition.known import Known, learn_odds
 from deep_lambertian.support.progress import track
 from deep_lambertian.surface import Shape, Surface, as_field
 
@@ -32,13 +34,16 @@ MATCHED = {"lights": (0.5, 0.9)}  # levels at which intervals are to cover what 
 TAIL = 2.5  # standard deviations above the mean log surprise at which an object is called unlike the others
 SCALES = np.exp(np.linspace(-2, 2, 161))
 
+PROBES = 24  # images, at most, by which each of them is to be recognized
 Errors = dict[str, list[np.ndarray]]
+Gallery = dict[int, tuple[int, np.ndarray]]  # of left-out objects: an image's number, and the scaled normals it gave
 
 
 def measure_misfit(params: Params, mean: np.ndarray, task: Task, config: Config) -> Misfit:
     """The misfit of a model with these parameters, whose prior was learned from surfaces `mean` (S, 4V)."""
     found: Errors = {f"{what}.{name}": [] for name in QUANTITIES for what in ("error", "spread", "images")}
     found |= {"light": [], "surprise": []}
+    gallery: Gallery = {}
     count = len(mean)
     starts = np.arange(0, count, TOGETHER)
     chosen = np.unique(np.linspace(0, len(starts) - 1, min(TIMES, len(starts))).round().astype(int))
@@ -50,7 +55,10 @@ def measure_misfit(params: Params, mean: np.ndarray, task: Task, config: Config)
         model = DLN(unaware, task.shape, config.preset)
         for s, shown, post in _inferred(model, task, left, config):
             _compare(found, post, *_truth(task, mean, s, shown))
-    return _fit(found, task.shape, 1 - TOGETHER / count)
+            if len(shown) == 1:  # the first is the one that is bright all over
+                gallery.setdefault(s, (shown[0], post.scaled_normals.reshape(-1, 3)))
+    misfit = _fit(found, task.shape, 1 - TOGETHER / count)
+    return replace(misfit, strangers=_strangers(gallery, task, params, config))
 
 
 def _inferred(model: DLN, task: Task, which: range, config: Config) -> Iterator[tuple[int, list[int], Posterior]]:
@@ -73,6 +81,23 @@ def _inferred(model: DLN, task: Task, which: range, config: Config) -> Iterator[
             )
             posts = model.infer_many(images, mask=masks, iterations=SWEEPS, seed=seed_of(config.seed, "misfit"))
             yield from ((*each, post) for each, post in zip(group, posts, strict=True))
+
+
+def _strangers(gallery: Gallery, task: Task, params: Params, config: Config) -> np.ndarray:
+    """The odds of strangers, by probes of all left-out objects; the darkest quarter of their images is left out."""
+    images, numbers = np.asarray(task.data.images), list(gallery)
+    probes, people = [], []
+    for place, s in enumerate(numbers):
+        there = np.nonzero(task.there[s])[0]
+        bright = there[_by_light(task, s, there)][: max(2, 3 * len(there) // 4)]
+        others = bright[bright != gallery[s][0]]
+        chosen = others[np.unique(np.linspace(0, len(others) - 1, min(PROBES, len(others))).round().astype(int))]
+        probes.append(images[s, chosen])
+        people += [place] * len(chosen)
+    surfaces = np.stack([scaled for _, scaled in gallery.values()])
+    photos = [images[s, [shown]] for s, (shown, _) in gallery.items()]
+    known = Known(surfaces, photos, task.shape, np.asarray(params.noise_var))
+    return learn_odds(known.terms(np.concatenate(probes)), np.array(people), seed_of(config.seed, "strangers"))
 
 
 def _by_light(task: Task, s: int, there: np.ndarray) -> np.ndarray:
@@ -160,6 +185,7 @@ def _fit(found: Errors, shape: Shape, share: float) -> Misfit:
     logs = np.log(np.maximum(np.array(found["surprise"], np.float64), 1e-12))
     surprise = np.exp([logs.mean(), logs.mean() + TAIL * logs.std()]).astype(np.float32)
     numbers = {"growth": np.array(growth, np.float32), "lasting": np.array(lasting, np.float32), "surprise": surprise}
+    numbers["strangers"] = np.zeros(7, np.float32)
     return Misfit(**arrays, **numbers)
 
 

@@ -3,13 +3,13 @@
 import numpy as np
 
 from deep_lambertian.data import Dataset
+from deep_lambertian.geometry import least_squares
 
 DARK, BRIGHT = 0.05, 0.98  # outside of these a pixel is taken by stereo to be in shadow, or saturated
 DIM = 0.02
 LEAST = 4  # images in which a pixel must be lit
 SCALE = 0.05  # of stereo's residuals: those that are larger count less and less
 ROUNDS = 5
-RIDGE = 1e-9
 
 
 def photometric_stereo(images: np.ndarray, lights: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
@@ -44,14 +44,3 @@ def reference_surfaces(data: Dataset) -> np.ndarray:
             raise ValueError(f"{name}: expected the light of every image to be known, got some that are not")
         found.append(photometric_stereo(images, lights, mask))
     return np.stack(found)
-
-
-def least_squares(design: np.ndarray, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Coefficients (N, R) of rows of values (N, V) by a design (V, R), each row with weights (N, V) of its own.
-
-    A ridge too small to matter keeps a row in which nothing counts from stopping all others.
-    """
-    rank = design.shape[1]
-    outer = np.einsum("vi,vj->vij", design, design).reshape(-1, rank**2)
-    system = (weights @ outer).reshape(-1, rank, rank) + RIDGE * np.eye(rank)
-    return np.linalg.solve(system, ((weights * values) @ design)[..., None])[..., 0]

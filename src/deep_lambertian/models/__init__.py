@@ -126,10 +126,11 @@ def read(path: str | Path) -> tuple[Params, Misfit | None, dict[str, Any]]:
         fields = [f for f in dataclasses.fields(Params) if f.name != "prior"]
         needed = [f.name for f in fields if f.name in tensors or f.default_factory is dataclasses.MISSING]
         params = Params(prior=prior, **{name: _take(tensors, name) for name in needed})
-        measured = [f.name for f in dataclasses.fields(Misfit) if any(name.startswith("misfit.") for name in tensors)]
-        misfit = (
-            Misfit(**{name: np.asarray(_take(tensors, f"misfit.{name}")) for name in measured}) if measured else None
-        )
+        misfit = None
+        if any(name.startswith("misfit.") for name in tensors):
+            tensors.setdefault("misfit.strangers", np.zeros(7, np.float32))  # files of before have none
+            names = [f.name for f in dataclasses.fields(Misfit)]
+            misfit = Misfit(**{name: np.asarray(_take(tensors, f"misfit.{name}")) for name in names})
         if tensors:
             raise ValueError(f"tensors that do not belong to it: {sorted(tensors)}")
     except ModelFileError:

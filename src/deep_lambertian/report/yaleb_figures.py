@@ -8,9 +8,9 @@ import numpy as np
 
 from deep_lambertian.data.images import grey, normal_colours, save_png, sheet
 from deep_lambertian.experiments.yaleb import YalebFindings
+from deep_lambertian.geometry import unit
 from deep_lambertian.priors import DBN, Product, generate
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
-from deep_lambertian.tasks.baselines import unit
 
 SAMPLE_STEPS = 50_000  # Gibbs iterations of Figure 4
 WIDE_STEPS = 2_000  # of a prior without layers above: each of its iterations passes through all visible units
@@ -23,14 +23,18 @@ NAMES = {
     "svd": "SVD subspace",
     "dln": "DLN",
     "dln_shadow": "DLN, shadow-aware",
+    "dln_detail": "DLN, with detail",
     "dln_separate": "DLN, two priors",
     "dln_separate_shadow": "DLN, two priors, shadow-aware",
+    "dln_separate_detail": "DLN, two priors, with detail",
     "dln_paper": "DLN as published",
     "dln_paper_shadow": "DLN as published, shadow-aware",
+    "dln_paper_detail": "DLN as published, with detail",
     "mean_shape": "mean shape",
     "tan_triggs": "Tan–Triggs",
     "tan_triggs_fine": "Tan–Triggs, finest filter",
     "gradientfaces": "Gradientfaces",
+    "photo_detail": "detail of the photos alone",
 }
 
 
@@ -151,7 +155,10 @@ def _recognition(recognition: Mapping[str, Mapping[str, Any]], path: Path) -> Se
             table = recognition[name]
             counts = sorted(int(k) for k in table)
             errors = np.array([table[str(k)]["error"] for k in counts])
-            wide, style = 2.4 if name in ("dln", "dln_shadow") else 1.2, "-" if name.startswith("dln") else "--"
+            wide, style = (
+                2.4 if name in ("dln", "dln_shadow", "dln_detail") else 1.2,
+                "-" if name.startswith("dln") else "--",
+            )
             marker = {"marker": "osv^D<>p*hXd"[number % 12], "markersize": 4}
             (line,) = axes.plot(counts, errors, label=NAMES[name], linewidth=wide, linestyle=style, **marker)
             low, high = np.array([table[str(k)].get("interval", [e, e]) for k, e in zip(counts, errors, strict=True)]).T
@@ -164,7 +171,8 @@ def _recognition(recognition: Mapping[str, Mapping[str, Any]], path: Path) -> Se
         "Figure 7: recognition of images of subsets 2 to 4",
         "Error in per cent, given k images of subset 1 of each person. Shaded, and in brackets: 95 % interval of the "
         "mean over the choices of these images. Shadow-aware is the distance to max(M·ℓ, 0), weighted by the learned "
-        "noise; all other DLN rows are distances to the span of M.",
+        "noise; with detail, that and how alike the photos are under the probe's light; all other DLN rows are "
+        "distances to the span of M. Subset 5, where little is lit, is an extra, and in no other column.",
         path,
         recognition_table(recognition),
         "recognition.csv",

@@ -11,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
+from deep_lambertian.geometry import unit
 from deep_lambertian.learning.contrastive_divergence import CD
 from deep_lambertian.learning.pretraining import go_up, learn_net
+from deep_lambertian.recognition.detail import band, sizes_of, smaller
+from deep_lambertian.recognition.distances import subspace_distances
 from deep_lambertian.surface import Shape
-from deep_lambertian.tasks.distances import subspace_distances
 
 FINE = 0.25, 0.5  # widths of Tan-Triggs that did best on 24×24 images of the dev protocol
 HIDDEN = (1000, 1000)  # wide: of 500-200 units little is left of who it is (86 % error with seven images, not 48)
@@ -72,15 +74,16 @@ def gradientfaces(images: np.ndarray, shape: Shape, blur: float = 0.5) -> np.nda
     return _each(one, images)
 
 
+def detail_features(images: np.ndarray, shape: Shape) -> np.ndarray:
+    """What the rule with detail looks at in images (..., V), each as it is, of all its sizes."""
+    pictures = np.asarray(images, np.float64).reshape(*images.shape[:-1], *shape)
+    return np.concatenate([band(smaller(pictures, size)) for size in sizes_of(shape)], axis=-1)
+
+
 def _each(one: Callable[[np.ndarray], np.ndarray], images: np.ndarray) -> np.ndarray:
     images = np.asarray(images, np.float64)
     rows = [one(image) for image in images.reshape(-1, images.shape[-1])]
     return np.stack(rows).reshape(*images.shape[:-1], -1)
-
-
-def unit(rows: np.ndarray) -> np.ndarray:
-    """Rows of length 1 along the last axis; zeros stay."""
-    return rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), 1e-12)
 
 
 # ---- The paper's deep baseline: a two-layer DBN learned from images as they are, and a linear SVM on its features

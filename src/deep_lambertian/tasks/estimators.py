@@ -6,7 +6,7 @@ batches are filled up to few sizes, because every size is compiled anew, which t
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from itertools import islice
 from numbers import Integral
@@ -15,22 +15,20 @@ from typing import Any
 
 import jax
 import numpy as np
-from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.model import DLN, Layout, load_model
+from deep_lambertian.recognition.distances import nearest
+from deep_lambertian.recognition.known import RULES, Known, Rule, chance_known, log_likelihoods, probabilities
 from deep_lambertian.support.resampling import average_areas
-from deep_lambertian.tasks.distances import Rule, distances_by, nearest
 
-CHOICES = {"output": ("albedo", "scaled_normals"), "rule": ("shadow", "plain")}
+CHOICES = {"output": ("albedo", "scaled_normals"), "rule": RULES}
 FLOATS = (np.float64, np.float32)
 BRIGHT = 10.0  # light of about [0, 1] may be somewhat brighter, but numbers up to 255 are another unit
-INDEPENDENT = 32  # residuals of an image are smooth: they tell about as much as so many that know nothing of each other
-LEAST = 1e-6  # of an image's energy: a camera of 8 bits tells no smaller distance from none
-ROWS = 512  # images whose distances are found at a time
+ROWS = 64  # images whose distances are found at a time
 
 
 @dataclass(repr=False, eq=False)
@@ -145,15 +143,20 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
     All images of a class show one object. Its surface is inferred from them together; a new image is of the class
     whose surface, under the light that suits best, comes nearest to it.
 
-    `rule` "shadow" compares with images in which what turns away from the light is dark, each pixel weighed by the
-    model's noise: $d_g = \min_\ell \sum_i (v_i - \max(m_{gi}^\top \ell, 0))^2 / \sigma_{v_i}^2$. "plain" is the rule
-    of the paper, the squared distance to the span of the three columns of the scaled normals. The other parameters are
-    those of `IlluminationInvariantFeatures`; `batch` is a number of classes here.
+    `rule` "detail" compares surfaces, and the images themselves, in their detail, under the light of the new one.
+    "shadow" compares with images in which what turns away from the light is dark, each pixel weighed by the model's
+    noise: $d_g = \min_\ell \sum_i (v_i - \max(m_{gi}^\top \ell, 0))^2 / \sigma_{v_i}^2$. "plain" is the rule of the
+    paper, the squared distance to the span of the three columns of the scaled normals. See `recognition.known`. The
+    other parameters are those of `IlluminationInvariantFeatures`; `batch` is a number of classes here.
+
+    With `strangers`, `predict_proba` has a last column for objects that are of no class, and `predict` is still the
+    most likely class. It wants a model that has learned how strangers differ, as those trained on faces have.
 
     After `fit`, `scaled_normals_` (classes, V, 3) are the surfaces and `classes_` their labels.
     """
 
-    rule: Rule = "shadow"
+    rule: Rule = "detail"
+    strangers: bool = False
 
     def fit(self, X: Any, y: Any) -> "LambertianSubspaceClassifier":
         """Infer one surface for each class."""
@@ -170,7 +173,11 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
         images = (as_images(X[members == g], self.shape_, model.shape) for g in range(count))
         found = self._infer(model, images, size, "class")
         self.scaled_normals_ = np.stack([post.scaled_normals.reshape(-1, 3) for post in found])
-        self.noise_var_ = np.asarray(model.params.noise_var)  # all that prediction needs of the model
+        # All that prediction needs of the model, and of X.
+        self.noise_var_, self.odds_ = np.asarray(model.params.noise_var), odds_of(model) if self.strangers else None
+        self.photos_ = [
+            as_images(X[members == g], self.shape_, model.shape).reshape(-1, model.params.pixels) for g in range(count)
+        ]
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -178,7 +185,7 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
         distances = self._distances(X)
         if len(self.classes_) != 2:
             return -distances
-        first, second = _log_likelihoods(distances).T
+        first, second = log_likelihoods(distances).T
         return second - first
 
     def predict(self, X: Any) -> np.ndarray:
@@ -187,25 +194,33 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
         return self.classes_[nearest(distances)]
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        r"""$p_g \propto d_g^{-\nu/2}$ with ν = 32, (rows, classes).
+        r"""$p_g \propto d_g^{-\nu/2}$ with ν = 32, (rows, classes), and with `strangers` one column more.
 
         The model's own likelihood, exp(−d/2), takes hundreds of pixels for independent and the noise for all that can
         be wrong; its answers are 0 or 1. Here the size of the noise is unknown and integrated out, which leaves
         $d^{-\nu/2}$ for ν independent residuals, and ν is far below the number of pixels because neighbours err alike.
-        Only ratios of distances matter, so that a brighter photo of the same scene is no surer. ν = 32 was chosen where
-        it is about as sure as it is right, on real and synthetic faces known from one image each; of other objects it
-        is a guess, and probabilities to rely on want calibrating.
+        Only ratios of distances matter. ν = 32 was chosen where the rule "shadow" is about as sure as it is right, on
+        real and synthetic faces known from one image each, and has stayed for the others; of other objects it is a
+        guess, and probabilities to rely on want calibrating.
         """
-        return softmax(_log_likelihoods(self._distances(X)), axis=1)
+        known = probabilities(self._distances(X))
+        if not self.strangers:
+            return known
+        if self.odds_ is None:
+            raise ValueError("strangers: expected to be set when `fit` was called, got it afterwards; fit again")
+        chance = np.concatenate([chance_known(self.odds_, terms) for terms in self._each(X, Known.terms)])[:, None]
+        return np.concatenate([known * chance, 1 - chance], axis=1)
 
     def _distances(self, X: Any) -> np.ndarray:
-        """Squared distances (rows, classes), none below `LEAST` of the image's own square, which rounding may reach."""
-        X, found = self._validated(X), []
+        """Distances (rows, classes)."""
+        return np.concatenate(list(self._each(X, lambda known, probes: known.distances(probes, self.rule))))
+
+    def _each(self, X: Any, measure: Callable[[Known, np.ndarray], np.ndarray]) -> Iterator[np.ndarray]:
+        """What is measured of some rows at a time."""
+        X = self._validated(X)
+        known = Known(self.scaled_normals_, self.photos_, self.model_shape_, self.noise_var_)
         for rows in np.split(X, range(ROWS, len(X), ROWS)):
-            probes = as_images(rows, self.shape_, self.model_shape_).reshape(len(rows), -1)
-            distances, black = distances_by(self.rule, self.scaled_normals_, probes, self.noise_var_)
-            found.append(np.maximum(distances, LEAST * black))
-        return np.concatenate(found)
+            yield measure(known, as_images(rows, self.shape_, self.model_shape_).reshape(len(rows), -1))
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -223,6 +238,17 @@ def find_model(model: Any) -> DLN:
         return load_model(model)
     except FileNotFoundError as error:  # scikit-learn's users expect a ValueError of a wrong parameter
         raise ValueError(f"model: {error}") from error
+
+
+def odds_of(model: DLN) -> np.ndarray:
+    """What the model has learned of strangers."""
+    odds = None if model.misfit is None else np.asarray(model.misfit.strangers)
+    if odds is None or not odds.any():
+        raise ValueError(
+            "strangers: expected a model that has learned how strangers differ from those it knows, got one that has "
+            "not: train it with `misfit` on eight objects or more"
+        )
+    return odds
 
 
 def find_shape(shape: Any, features: int) -> tuple[int, int]:
@@ -249,11 +275,6 @@ def as_images(rows: np.ndarray, shape: tuple[int, int], wanted: tuple[int, int])
 def fill_up(count: int) -> int:
     """The next power of four: few sizes are compiled, and images of weight 0 cost little beside the rest of a sweep."""
     return 4 ** -(-(count - 1).bit_length() // 2)
-
-
-def _log_likelihoods(distances: np.ndarray) -> np.ndarray:
-    """Logarithms of d^(−ν/2), up to what all classes share; a black image, at no distance from any, tells nothing."""
-    return -0.5 * INDEPENDENT * np.log(np.maximum(distances, np.finfo(np.float64).tiny))
 
 
 def _whole(value: Any) -> Any:

@@ -1,7 +1,8 @@
 """Whose photo is this? People are known by a photo or more each, under any light; others are aligned and named."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,50 +14,62 @@ from deep_lambertian.data.sources import Source, open_source
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.placing import Placement, prepare_photos
+from deep_lambertian.recognition.known import Known, Rule, chance_known, probabilities
 from deep_lambertian.support.files import write_csv
 from deep_lambertian.support.progress import track
-from deep_lambertian.tasks.distances import Rule, distances_by
 
-COLUMNS = ("probe", "truth", "label", "distance", "second", "second_distance", "confidence", "problem")
+COLUMNS = ("probe", "truth", "label", "confidence", "nearest", "distance", "second", "second_distance", "problem")
+UNKNOWN = "unknown"
+THRESHOLD = 0.5  # of confidence, below which nobody is named
+TOGETHER = 64  # probes at a time
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The person whom a probe is most like, and the next. `truth` is known where the probe lies in a person's folder.
+    """Who is on a probe. `truth` is known where the probe lies in a person's folder; `problem` says why there is none.
 
-    Distances are root mean squares of what no light explains, in units of the noise that the model has learned (rule
-    `shadow`) or of the image's own strength (`plain`). `confidence` is 1 − distance/second_distance: 0 where two people
-    are as near, towards 1 where nobody else is. `problem` says why there is no answer.
+    `nearest` is the person whom it is most like, `second` the next, with their distances (see `recognition.known`).
+    `confidence` is the probability that it is the nearest one: of all people of the gallery and, by the rule `detail`
+    and a model that has learned how strangers differ, of anybody else. Below the threshold, `label` is "unknown".
     """
 
     probe: str
     truth: str = ""
     label: str = ""
+    confidence: float = float("nan")
+    nearest: str = ""
     distance: float = float("nan")
     second: str = ""
     second_distance: float = float("nan")
-    confidence: float = float("nan")
     problem: str = ""
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """What the people of a gallery look like: `names` and scaled normals (G, V, 3) by `model`.
+    """What the people of a gallery look like: their `names`, and what is `known` of them, by `model`.
 
     Faces were looked for, or not (`align`), in photos taken to be sRGB or not; probes are read in the same way.
     """
 
     model: DLN
     names: list[str]
-    scaled_normals: np.ndarray
+    known: Known
     problems: list[str]
     align: bool
     srgb: bool
 
-    def distances(self, crops: np.ndarray, rule: Rule = "shadow") -> np.ndarray:
-        """Distances (N, G) of crops (N, V); see `Answer`."""
-        found, black = distances_by(rule, self.scaled_normals, crops, np.asarray(self.model.params.noise_var))
-        return np.sqrt(found / (crops.shape[1] if rule == "shadow" else np.maximum(black, 1e-12)))
+    def answers(self, crops: np.ndarray, rule: Rule = "detail") -> tuple[np.ndarray, np.ndarray]:
+        """Distances (N, G) of crops (N, V), and the probabilities of all people."""
+        misfit = self.model.misfit
+        if rule != "detail":
+            distances = self.known.distances(crops, rule)
+            return distances, probabilities(distances)
+        terms = self.known.terms(crops)
+        distances = np.prod(terms, axis=0)
+        sure = probabilities(distances)
+        if misfit is not None and np.any(misfit.strangers):
+            sure *= chance_known(np.asarray(misfit.strangers), terms)[:, None]
+        return distances, sure
 
 
 def list_people(path: str | Path) -> dict[str, list[str]]:
@@ -91,35 +104,51 @@ def learn_people(
         )
     posts = model.infer_many(crops, seed=seed, sampler=sampler)
     scaled_normals = np.stack([post.scaled_normals.reshape(-1, 3) for post in posts])
-    return Gallery(model, names, scaled_normals, problems, align, srgb)
+    photos = [each.reshape(len(each), -1) for each in crops]
+    known = Known(scaled_normals, photos, model.shape, np.asarray(model.params.noise_var))
+    return Gallery(model, names, known, problems, align, srgb)
 
 
-def recognize_photos(gallery: Gallery, path: str | Path, *, rule: Rule = "shadow") -> list[Answer]:
-    """Who is on each photo of a folder or archive."""
-    found = []
+def recognize_photos(
+    gallery: Gallery, path: str | Path, *, rule: Rule = "detail", threshold: float = THRESHOLD
+) -> list[Answer]:
+    """Who is on each photo of a folder or archive; "unknown" where that is less likely than the threshold."""
+    found: list[Answer] = []
     with open_source(path) as source:
         files = sorted((file for files in _people(source).values() for file in files), key=natural)
-        for name in track(files, "recognizing"):
-            truth = name.rpartition("/")[0]
-            crop = _crop(gallery.model, source, name, gallery.align, gallery.srgb)
-            if isinstance(crop, str):
-                found.append(Answer(name, truth, problem=crop))
-                continue
-            distances = gallery.distances(crop.reshape(1, -1), rule)[0]
-            first, second = np.argsort(distances, kind="stable")[:2]
-            near, next_ = float(distances[first]), float(distances[second])
-            sure = 1 - near / max(next_, 1e-12)
-            found.append(Answer(name, truth, gallery.names[first], near, gallery.names[second], next_, sure))
+        for names in batched(track(files, "recognizing"), TOGETHER):
+            crops = [_crop(gallery.model, source, name, gallery.align, gallery.srgb) for name in names]
+            usable = [crop.reshape(-1) for crop in crops if not isinstance(crop, str)]
+            rows = iter(zip(*gallery.answers(np.stack(usable), rule), strict=True) if usable else ())
+            for name, crop in zip(names, crops, strict=True):
+                truth = name.rpartition("/")[0]
+                if isinstance(crop, str):
+                    found.append(Answer(name, truth, problem=crop))
+                    continue
+                distances, sure = next(rows)
+                first, second = np.argsort(distances, kind="stable")[:2]
+                near, next_ = gallery.names[first], gallery.names[second]
+                label, chance = (near if sure[first] >= threshold else UNKNOWN), float(sure[first])
+                found.append(
+                    Answer(name, truth, label, chance, near, float(distances[first]), next_, float(distances[second]))
+                )
     return found
 
 
 def count_errors(answers: Sequence[Answer], names: Sequence[str]) -> dict[str, Any]:
-    """How many photos were read and, where the truth is known, how many named rightly."""
-    judged = [each for each in answers if each.truth in names and not each.problem]
+    """How many photos were read and, where the truth is known, how many named rightly; "unknown" is wrong of those whom
+    the gallery has, and right of all others.
+    """
+    read = [each for each in answers if each.truth and not each.problem]
+    judged = [each for each in read if each.truth in names]
+    strangers = [each for each in read if each.truth not in names]
     wrong = sum(each.label != each.truth for each in judged)
     figures: dict[str, Any] = {"probes": len(answers), "problems": sum(bool(each.problem) for each in answers)}
+    figures["unknown"] = sum(each.label == UNKNOWN for each in answers)
     if judged:
         figures |= {"judged": len(judged), "wrong": wrong, "error": 100 * wrong / len(judged)}
+    if judged and strangers:
+        figures |= {"strangers": len(strangers), "named": sum(each.label != UNKNOWN for each in strangers)}
     return figures
 
 
@@ -128,6 +157,12 @@ def write_answers(path: str | Path, answers: Sequence[Answer]) -> None:
     rows = ([getattr(each, column) for column in COLUMNS] for each in answers)
     shown = (["" if v != v else f"{v:.6g}" if isinstance(v, float) else v for v in row] for row in rows)
     write_csv(path, [COLUMNS, *shown])
+
+
+def batched(items: Iterable[str], count: int) -> Iterator[list[str]]:
+    items = iter(items)
+    while batch := list(islice(items, count)):
+        yield batch
 
 
 def _people(source: Source) -> dict[str, list[str]]:

@@ -4,14 +4,11 @@ The images of a surface with scaled normals M = a·n (V, 3) under all lights are
 attached shadows they are the cone {max(M ℓ, 0)} instead (Belhumeur & Kriegman, 1998).
 """
 
-from typing import Literal
-
 import numpy as np
 
-from deep_lambertian.learning.stereo import least_squares
+from deep_lambertian.geometry import least_squares
 from deep_lambertian.surface import illuminate
 
-Rule = Literal["shadow", "plain"]  # of recognition: the distance to the cone, or to the span
 ROUNDS = 15  # by then which pixels are lit no longer changes, or goes round in a circle
 
 
@@ -73,19 +70,6 @@ def cone_distances(scaled_normals: np.ndarray, probes: np.ndarray, noise_var: np
     for g, surface in enumerate(np.asarray(scaled_normals, np.float64)):
         found[:, g] = (probes - illuminate(surface, fit_cone(surface, probes, precision))) ** 2 @ precision
     return found
-
-
-def distances_by(
-    rule: Rule, scaled_normals: np.ndarray, probes: np.ndarray, noise_var: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Squared distances (N, G) by one of the rules, and each probe's from a black image (N, 1), in the same units."""
-    probes = np.asarray(probes, np.float64)
-    if rule == "shadow":
-        weight = 1 / np.asarray(noise_var, np.float64).reshape(-1)
-        return cone_distances(scaled_normals, probes, noise_var), (probes**2 @ weight)[:, None]
-    if rule == "plain":
-        return subspace_distances(scaled_normals, probes), np.sum(probes**2, axis=1, keepdims=True)
-    raise ValueError(f"rule: expected one of shadow, plain, got {rule!r}")
 
 
 def nearest(distances: np.ndarray) -> np.ndarray:

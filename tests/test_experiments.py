@@ -152,6 +152,24 @@ def test_the_true_surfaces_are_recognized_without_error(database, faces):
     assert few_images.recognition_errors(methods["dln"], test, choices[:1])["1"]["error"] > 60
 
 
+def test_strangers_are_told_from_true_surfaces(database, faces):
+    """With odds that grow as distances fall; and odds that know nothing take all alike."""
+    test = RecognitionTest.of(load_yaleb(database, SIZE))
+    choices = test.choices()
+    truth = (faces.albedo[..., None] * faces.normals).reshape(len(SUBJECTS), -1, 3)
+    surfaces = {key: {"scaled": truth[key[0]]} for key in test.shown(choices)}
+    noise = np.full(SIZE**2, 0.01)
+    found, blind = (
+        few_images.stranger_errors(test, choices, surfaces, noise, np.array(odds, float), seed=0)
+        for odds in ([-1.0] * 6 + [-8.0], [0.0] * 7)
+    )
+    assert found["area"] > 0.9
+    assert found["one_percent"]["false_acceptance"] <= 2
+    assert np.all(np.diff(found["roc"]["false_acceptance"]) <= 0)
+    assert np.all(np.diff(found["roc"]["false_rejection"]) >= 0)
+    assert blind["half"] == {"threshold": 0.5, "false_acceptance": 100, "false_rejection": 0}
+
+
 def test_a_score_averages_choices_and_says_how_far_they_spread(database):
     test = RecognitionTest.of(load_yaleb(database, SIZE))
 

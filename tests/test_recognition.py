@@ -83,7 +83,7 @@ def test_more_photos_of_a_person_are_never_further():
         detail_terms(known.scaled_normals, photos, probes, known.noise_var, known.shape)
         for photos in (list(known.photos), more)
     )
-    assert (two[1] <= one[1] + 1e-9).all()
+    assert (two[1] <= one[1] + 1e-5).all()
 
 
 # ---- Strangers

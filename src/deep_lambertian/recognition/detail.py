@@ -27,7 +27,6 @@ from scipy.ndimage import gaussian_filter
 
 from deep_lambertian.geometry import unit
 from deep_lambertian.recognition.distances import fit_cone
-from deep_lambertian.support.resampling import average_areas
 from deep_lambertian.surface import Shape
 
 AROUND, LEAST = 0.5, 0.2  # light from all around, and the least shading of the photo, as parts of a light's strength
@@ -62,11 +61,12 @@ def sizes_of(shape: Shape) -> list[Shape]:
 
 
 def smaller(images: np.ndarray, size: Shape) -> np.ndarray:
-    """Images (..., h, w) at a size, by areas."""
+    """Images (..., h, w) as they are, or at half their size; an odd last row or column is lost."""
     if images.shape[-2:] == size:
         return images
-    flat = images.reshape(-1, *images.shape[-2:])
-    return np.stack([average_areas(each, size) for each in flat]).reshape(*images.shape[:-2], *size)
+    height, width = size
+    blocks = images[..., : 2 * height, : 2 * width].reshape(*images.shape[:-2], height, 2, width, 2)
+    return blocks.mean(axis=(-3, -1))
 
 
 def relit(photos: np.ndarray, normals: np.ndarray, own: np.ndarray, lights: np.ndarray) -> np.ndarray:
@@ -83,7 +83,7 @@ def detail_terms(
     """C and D of each size (T, N, G), of probes (N, V), for people with scaled normals (G, V, 3) and photos (k, V)."""
     probes, precision = np.asarray(probes, np.float64), 1 / np.asarray(noise_var, np.float64).reshape(-1)
     sizes = sizes_of(shape)
-    moved = shifted(probes.reshape(-1, *shape))
+    moved = shifted(probes.reshape(-1, *shape).astype(np.float32))
     seen = [band(smaller(moved, size)) for size in sizes]  # (shifts, N, pixels)
     black = np.maximum(probes**2 @ precision, 1e-12)
     found = np.empty((1 + len(sizes), len(probes), len(photos)))
@@ -93,7 +93,8 @@ def detail_terms(
         lights, own = fitted[: len(probes)], fitted[len(probes) :]
         residual = probes - np.maximum(lights @ surface.T, 0)
         found[0, :, g] = residual**2 @ precision / black
-        pictures = relit(mine, normals, own, lights).reshape(len(probes), len(mine), *shape)
+        pictures = relit(*(each.astype(np.float32) for each in (mine, normals, own, lights)))
+        pictures = pictures.reshape(len(probes), len(mine), *shape)
         for number, (size, probe) in enumerate(zip(sizes, seen, strict=True), 1):
             known = band(smaller(pictures, size))
             found[number, :, g] = 1 - np.max(np.einsum("snv,nkv->nsk", probe, known, optimize=True), axis=(1, 2))

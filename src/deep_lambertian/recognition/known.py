@@ -27,7 +27,6 @@ Rule = Literal["detail", "shadow", "plain"]
 RULES: tuple[Rule, ...] = ("detail", "shadow", "plain")
 INDEPENDENT = 32  # residuals of an image are smooth: they tell about as much as so many that know nothing of each other
 LEAST = 1e-6  # of an image's energy: a camera of 8 bits tells no smaller distance from none
-TERMS = 3  # of `detail`: the cone, and two sizes
 SPLITS = 10  # of left-out objects into known ones and strangers
 
 
@@ -41,10 +40,9 @@ class Known:
     noise_var: np.ndarray
 
     def terms(self, probes: np.ndarray) -> np.ndarray:
-        """The three distances (3, N, G) of the rule `detail`; of few pixels there are two, and the third is 1."""
+        """The three distances (3, N, G) of the rule `detail`; where there is one size of detail, it counts for both."""
         found = detail_terms(self.scaled_normals, self.photos, probes, self.noise_var, self.shape)
-        missing = np.ones((TERMS - len(found), *found.shape[1:]))
-        return np.maximum(np.concatenate([found, missing]), LEAST)
+        return np.maximum(found[[0, 1, -1]], LEAST)
 
     def distances(self, probes: np.ndarray, rule: Rule = "detail") -> np.ndarray:
         """Distances (N, G) of probes (N, V); by `detail`, the product of the three."""

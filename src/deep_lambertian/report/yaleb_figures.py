@@ -54,6 +54,8 @@ def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print)
     if "recognition" in parts:
         say("Figure 7: recognition")
         sections.append(_recognition(found.results["recognition"], out / "figure7.png"))
+        if "strangers" in found.results:
+            sections.append(_strangers(found.results["strangers"], out / "strangers.png"))
     if "calibration" in parts:
         say("calibration")
         sections.append(_calibration(found.results, out / "calibration.png"))
@@ -176,6 +178,30 @@ def _recognition(recognition: Mapping[str, Mapping[str, Any]], path: Path) -> Se
         path,
         recognition_table(recognition),
         "recognition.csv",
+    )
+
+
+def _strangers(found: Mapping[str, Any], path: Path) -> Section:
+    """Who is turned away against who is let in, as the threshold moves."""
+    with plot(path, 5.5, 4.4) as axes:
+        axes.plot(found["roc"]["false_acceptance"], found["roc"]["false_rejection"], ".-")
+        half = found["half"]
+        axes.plot(half["false_acceptance"], half["false_rejection"], "o", label="threshold one half")
+        axes.set(xlabel="strangers who are named (%)", ylabel="known people who are not (%)", ylim=(0, None))
+        axes.set_xscale("symlog", linthresh=0.1)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    rows = [["threshold", "strangers who are named, %", "known people who are not, %"]]
+    for name in ("half", "one_percent"):
+        row = found[name]
+        rows.append([f"{row[key]:.2f}" for key in ("threshold", "false_acceptance", "false_rejection")])
+    return Section(
+        "Strangers",
+        "Half of the test subjects are known, from one image each; the probes, of subsets 2 to 4, are of all. The odds "
+        f"were learned from training subjects left out of the prior. Area under the curve: {found['area']:.4f}.",
+        path,
+        rows,
+        "strangers.csv",
     )
 
 

@@ -15,6 +15,7 @@ from deep_lambertian.data import load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS, light_direction
 from deep_lambertian.experiments import few_images, yaleb
 from deep_lambertian.experiments.few_images import Choice, RecognitionTest
+from deep_lambertian.report.yaleb_figures import recognition_table
 from deep_lambertian.learning.covariance import CovarianceOptions, covariance_gaussian
 from deep_lambertian.surface import Surface
 from deep_lambertian.synthetic.heads import draw_faces
@@ -168,6 +169,16 @@ def test_strangers_are_told_from_true_surfaces(database, faces):
     assert np.all(np.diff(found["roc"]["false_acceptance"]) <= 0)
     assert np.all(np.diff(found["roc"]["false_rejection"]) >= 0)
     assert blind["half"] == {"threshold": 0.5, "false_acceptance": 100, "false_rejection": 0}
+
+
+def test_a_table_has_room_for_a_subset_that_some_methods_were_not_asked():
+    shared = {"error": 1.0, "choices": 1}
+    found = {"dln": {"1": {"subsets": {"2": 1.0, "5": 3.0}, **shared}}, "svd": {"1": {"subsets": {"2": 4.0}, **shared}}}
+    assert recognition_table(found) == [
+        ["method", "k = 1", "subset 2", "subset 5"],
+        ["DLN", "1.0", "1.0", "3.0"],
+        ["SVD subspace", "1.0", "4.0", ""],
+    ]
 
 
 def test_a_score_averages_choices_and_says_how_far_they_spread(database):

@@ -215,7 +215,7 @@ def recognition_table(recognition: Mapping[str, Mapping[str, Any]]) -> Table:
         one = table["1"]
         spread = one.get("interval")
         first = f"{one['error']:.1f}" + (f" ({spread[0]:.1f}–{spread[1]:.1f})" if spread else "")
-        cells = [NAMES[name], first, *(f"{one['subsets'][s]:.1f}" for s in subsets)]
+        cells = [NAMES[name], first, *(f"{one['subsets'][s]:.1f}" if s in one["subsets"] else "" for s in subsets)]
         rows.append(cells + [f"{table[str(k)]['error']:.1f}" if str(k) in table else "" for k in more])
     return rows
 

@@ -189,6 +189,8 @@ def _strangers(found: Mapping[str, Any], path: Path) -> Section:
         axes.plot(half["false_acceptance"], half["false_rejection"], "o", label="threshold one half")
         axes.set(xlabel="strangers who are named (%)", ylabel="known people who are not (%)", ylim=(0, None))
         axes.set_xscale("symlog", linthresh=0.1)
+        axes.set_xlim(0, 100)
+        axes.set_xticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     rows = [["threshold", "strangers who are named, %", "known people who are not, %"]]

@@ -182,6 +182,9 @@ def test_photos_that_cannot_be_used_say_why(model):
         prepare_photos([("wall.png", blank)], model)
     with pytest.raises(ValueError, match=r"night.png: expected a photo that shows something, got one that is black"):
         prepare_photos([("night.png", 0 * blank)], model, Placement(align=False))
+    with pytest.raises(ValueError, match=r"wall.png: expected a photo that shows something, got one that is even"):
+        prepare_photos([("wall.png", blank)], model, Placement(align=False))
+    blank[:30] = 0.2
     with pytest.raises(ValueError, match="a mask that hides all of it"):
         infer_photos(model, [("wall.png", blank)], placement=Placement(align=False), mask=np.zeros((60, 50)))
 

@@ -19,7 +19,7 @@ from deep_lambertian.surface import Surface, illuminate
 
 DARK = 0.005  # a crop whose bright parts are darker than this shows nothing
 WHITE = 0.98  # of the brightest that a photo can have: light beyond it may have been cut off
-SEEN = 0.01  # of a crop that is not white: with less there is nothing to go by
+EVEN = 0.02  # of its mean: a crop whose pixels differ by less is a wall, not a thing
 BRIGHT = 90  # percentile by which brightness is told: that of the lit part, wherever the light comes from
 LEAST = 12  # pixels of a model in which a face can be told from other things
 STILL = 0.04  # frames that differ by less than this part of their height are of a camera and a face that did not move
@@ -128,23 +128,20 @@ def prepare_photos(
     wanted = float(np.percentile(reference, BRIGHT))
     brightness = []
     for (name, _), grey, where in zip(pictures, greys, frames, strict=True):
-        seen = float(np.percentile(where.crop(grey, model.shape), BRIGHT))
-        if not seen > DARK:
+        crop = where.crop(grey, model.shape)
+        seen = float(np.percentile(crop, BRIGHT))
+        wrong = "black" if not seen > DARK else "white" if np.mean(crop >= WHITE) > 0.99 else ""
+        wrong = wrong or ("even" if crop.std() < EVEN * crop.mean() else "")
+        if wrong:
             raise ValueError(
-                f"{name}: expected a photo that shows something, got one that is black where the object should be "
-                f"(its bright parts have {seen:.4f} of 1); give a brighter photo, or say where it is with --box"
+                f"{name}: expected a photo that shows something, got one that is {wrong} where the object should be "
+                f"(its bright parts have {seen:.4f} of 1); give another photo, or say where it is with --box"
             )
         brightness.append(seen)
     if alike:
         brightness = [float(np.median(brightness))] * len(brightness)
     each = zip(pictures, frames, brightness, strict=True)
-    photos = [Photo(name, colour, where, wanted / seen) for (name, colour), where, seen in each]
-    if max(float(np.mean(photo.seen(model.shape))) for photo in photos) < SEEN:
-        raise ValueError(
-            f"{photos[0].name}: expected a photo that shows something, got one that is white where the object should "
-            "be; give a darker photo, or say where it is with --box"
-        )
-    return photos, how
+    return [Photo(name, colour, where, wanted / seen) for (name, colour), where, seen in each], how
 
 
 def place(

@@ -104,6 +104,7 @@ def test_strangers_are_told_from_those_who_are_known():
     chance, known = chance_known(odds, terms[:, :, :5]), who < 5
     assert chance[known].mean() > 0.95
     assert chance[~known].mean() < 0.05
+    assert not learn_odds(terms[:, :0], who[:0], seed=0).any()  # nobody to learn from
 
 
 @pytest.fixture(scope="module")

@@ -228,6 +228,13 @@ def baseline_methods(test: RecognitionTest) -> dict[str, Method]:
     }
 
 
+def known_by(test: RecognitionTest, choice: Choice, surfaces: Surfaces, noise_var: np.ndarray) -> Known:
+    """The people of a test, by the images that are chosen of each."""
+    bases = np.stack([surfaces[key]["scaled"] for key in choice.people()])
+    photos = [test.images[person][list(chosen)] for person, chosen in choice.people()]
+    return Known(bases, photos, test.shape, noise_var)
+
+
 def surface_methods(
     name: str, test: RecognitionTest, surfaces: Surfaces, noise_var: np.ndarray | None = None
 ) -> dict[str, Method]:
@@ -235,10 +242,8 @@ def surface_methods(
 
     def by(rule: Rule) -> Method:
         def method(choice: Choice) -> np.ndarray:
-            bases = np.stack([surfaces[key]["scaled"] for key in choice.people()])
-            photos = [test.images[person][list(chosen)] for person, chosen in choice.people()]
-            noise = np.ones(bases.shape[1]) if noise_var is None else noise_var
-            return Known(bases, photos, test.shape, noise).distances(test.probes, rule)
+            noise = np.ones(test.probes.shape[1]) if noise_var is None else noise_var
+            return known_by(test, choice, surfaces, noise).distances(test.probes, rule)
 
         return method
 
@@ -286,9 +291,7 @@ def stranger_errors(
     rng = np.random.default_rng(seed)
     chances, known = [], []
     for choice in (each for each in choices if each.k == 1):
-        bases = np.stack([surfaces[key]["scaled"] for key in choice.people()])
-        photos = [test.images[person][list(chosen)] for person, chosen in choice.people()]
-        terms = Known(bases, photos, test.shape, noise_var).terms(test.probes)
+        terms = known_by(test, choice, surfaces, noise_var).terms(test.probes)
         for _ in range(HALVES):
             half = rng.permutation(len(test.names))[: len(test.names) // 2]
             chances.append(chance_known(odds, terms[:, :, half]))

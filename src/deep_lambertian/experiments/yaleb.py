@@ -28,6 +28,7 @@ from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.stereo import reference_surfaces
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
+from deep_lambertian.recognition.known import odds_of
 from deep_lambertian.support.run_folder import RunFolder
 from deep_lambertian.tasks.baselines import features, learn_features, mean_normals, svm_distances
 
@@ -274,10 +275,10 @@ def _methods(found: YalebFindings, test: RecognitionTest) -> dict[str, few_image
 def _strangers(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
     """How well strangers are told, where the model has learned that."""
     model = found.models["dln"]
-    if model.misfit is None or not np.any(model.misfit.strangers):
+    odds, noise = odds_of(model.misfit), np.asarray(model.params.noise_var)
+    if odds is None:
         return {}
     say("recognition: strangers")
-    noise, odds = np.asarray(model.params.noise_var), np.asarray(model.misfit.strangers)
     shown = found.test, found.choices, found.surfaces["dln"]
     return {"strangers": folder.figures("strangers", lambda: stranger_errors(*shown, noise, odds, found.options.seed))}
 

@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import expit, softmax
 
+from deep_lambertian.inference.posterior import Misfit
 from deep_lambertian.recognition.detail import detail_terms
 from deep_lambertian.recognition.distances import cone_distances, nearest, subspace_distances
 from deep_lambertian.surface import Shape
@@ -90,8 +91,16 @@ def chance_known(odds: np.ndarray, terms: np.ndarray) -> np.ndarray:
     return expit(signs(terms) @ np.asarray(odds[:-1], np.float64) + float(odds[-1]))
 
 
+def odds_of(misfit: Misfit | None) -> np.ndarray | None:
+    """The coefficients that a model has learned, if it has."""
+    return None if misfit is None or not np.any(misfit.strangers) else np.asarray(misfit.strangers)
+
+
 def learn_odds(terms: np.ndarray, people: np.ndarray, seed: int) -> np.ndarray:
-    """The coefficients from terms (T, N, G) of probes of people (N,): a random half of them is known at a time."""
+    """The coefficients from terms (T, N, G) of probes of people (N,): a random half of them is known at a time.
+
+    All are 0 where there are no probes to learn from.
+    """
     from sklearn.linear_model import LogisticRegression
 
     rng, count = np.random.default_rng(seed), terms.shape[2]
@@ -100,5 +109,7 @@ def learn_odds(terms: np.ndarray, people: np.ndarray, seed: int) -> np.ndarray:
         half = rng.permutation(count)[: count // 2]
         rows.append(signs(terms[:, :, half]))
         known.append(np.isin(people, half))
+    if len(np.unique(np.concatenate(known))) < 2:
+        return np.zeros(2 * len(terms) + 1, np.float32)
     fitted = LogisticRegression(C=1.0, max_iter=1000).fit(np.concatenate(rows), np.concatenate(known))
     return np.concatenate([fitted.coef_[0], fitted.intercept_]).astype(np.float32)

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.model import DLN, Layout, load_model
 from deep_lambertian.recognition.distances import nearest
-from deep_lambertian.recognition.known import RULES, Known, Rule, chance_known, log_likelihoods, probabilities
+from deep_lambertian.recognition.known import RULES, Known, Rule, chance_known, log_likelihoods, odds_of, probabilities
 from deep_lambertian.support.resampling import average_areas
 
 CHOICES = {"output": ("albedo", "scaled_normals"), "rule": RULES}
@@ -165,6 +165,8 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
             warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
             check_classification_targets(y)
         model = self._prepare(X)
+        if self.strangers:
+            _needed(odds_of(model.misfit))
         self.model_shape_ = model.shape
         _check_range(X)
         self.classes_, members = np.unique(y, return_inverse=True)
@@ -174,7 +176,7 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
         found = self._infer(model, images, size, "class")
         self.scaled_normals_ = np.stack([post.scaled_normals.reshape(-1, 3) for post in found])
         # All that prediction needs of the model, and of X.
-        self.noise_var_, self.odds_ = np.asarray(model.params.noise_var), odds_of(model) if self.strangers else None
+        self.noise_var_, self.odds_ = np.asarray(model.params.noise_var), odds_of(model.misfit)
         self.photos_ = [
             as_images(X[members == g], self.shape_, model.shape).reshape(-1, model.params.pixels) for g in range(count)
         ]
@@ -206,9 +208,9 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
         known = probabilities(self._distances(X))
         if not self.strangers:
             return known
-        if self.odds_ is None:
-            raise ValueError("strangers: expected to be set when `fit` was called, got it afterwards; fit again")
-        chance = np.concatenate([chance_known(self.odds_, terms) for terms in self._each(X, Known.terms)])[:, None]
+        chance = np.concatenate([chance_known(_needed(self.odds_), terms) for terms in self._each(X, Known.terms)])[
+            :, None
+        ]
         return np.concatenate([known * chance, 1 - chance], axis=1)
 
     def _distances(self, X: Any) -> np.ndarray:
@@ -240,10 +242,8 @@ def find_model(model: Any) -> DLN:
         raise ValueError(f"model: {error}") from error
 
 
-def odds_of(model: DLN) -> np.ndarray:
-    """What the model has learned of strangers."""
-    odds = None if model.misfit is None else np.asarray(model.misfit.strangers)
-    if odds is None or not odds.any():
+def _needed(odds: np.ndarray | None) -> np.ndarray:
+    if odds is None:
         raise ValueError(
             "strangers: expected a model that has learned how strangers differ from those it knows, got one that has "
             "not: train it with `misfit` on eight objects or more"

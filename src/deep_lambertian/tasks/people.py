@@ -14,7 +14,7 @@ from deep_lambertian.data.sources import Source, open_source
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.placing import Placement, prepare_photos
-from deep_lambertian.recognition.known import Known, Rule, chance_known, probabilities
+from deep_lambertian.recognition.known import Known, Rule, chance_known, odds_of, probabilities
 from deep_lambertian.support.files import write_csv
 from deep_lambertian.support.progress import track
 
@@ -60,15 +60,15 @@ class Gallery:
 
     def answers(self, crops: np.ndarray, rule: Rule = "detail") -> tuple[np.ndarray, np.ndarray]:
         """Distances (N, G) of crops (N, V), and the probabilities of all people."""
-        misfit = self.model.misfit
+        odds = odds_of(self.model.misfit)
         if rule != "detail":
             distances = self.known.distances(crops, rule)
             return distances, probabilities(distances)
         terms = self.known.terms(crops)
         distances = np.prod(terms, axis=0)
         sure = probabilities(distances)
-        if misfit is not None and np.any(misfit.strangers):
-            sure *= chance_known(np.asarray(misfit.strangers), terms)[:, None]
+        if odds is not None:
+            sure *= chance_known(odds, terms)[:, None]
         return distances, sure
 
 

@@ -14,7 +14,7 @@ import pytest
 from conftest import dome
 from deep_lambertian import DLN, load_model
 from deep_lambertian.data import Dataset, make_solids
-from deep_lambertian.experiments import aloi
+from deep_lambertian.experiments import aloi, few_images
 from deep_lambertian.experiments.aloi import Views, config_of, prediction_errors, summary
 from deep_lambertian.recognition.distances import linear_rmse
 from deep_lambertian.report import aloi_figures
@@ -108,6 +108,17 @@ def test_views_take_turns_and_leave_nothing_out():
         np.testing.assert_array_equal(each.mask, data.mask[s, 0])
 
 
+def test_an_image_in_the_gallery_is_not_asked_about():
+    test = aloi.test_of(aloi.split_aloi(solids())[1])
+    choices = aloi.choices(test, (1, 2))
+    one, last = choices[0], choices[-1]
+    assert test.probes.shape[0] == 5 * len(test.names) == len(test.people)
+    np.testing.assert_array_equal(test.asked(one), test.subsets != 1)
+    np.testing.assert_array_equal(test.asked(last), test.subsets <= 3)
+    told = lambda choice: 1.0 - np.eye(len(test.names))[np.where(test.asked(choice), test.people, 0)]
+    assert few_images.recognition_errors(told, test, choices)["2"]["error"] == 0
+
+
 # ---- The run
 
 
@@ -124,8 +135,8 @@ def run(tmp_path_factory: pytest.TempPathFactory):
     patch = pytest.MonkeyPatch()
     asked: list[Any] = []
 
-    def load(path: Any, size: int, objects: Any) -> Dataset:
-        asked.append((size, list(objects)))
+    def load(path: Any, size: int, objects: Any, backdrop: bool = False) -> Dataset:
+        asked.append((size, list(objects), backdrop))
         return solids()
 
     patch.setattr(aloi, "load_aloi", load)
@@ -139,7 +150,8 @@ def run(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_what_a_run_leaves(run: Any):
-    assert run.asked == [(SIZE, list(range(1, 13)))]
+    numbers = list(range(1, 13))
+    assert run.asked == [(SIZE, numbers, False), (SIZE, numbers, True)]
     results = json.loads((run.out / "results.json").read_text())
     assert results == run.results
     assert (results["protocol"], results["objects"], results["size"]) == ("aloi", 12, SIZE)
@@ -157,7 +169,11 @@ def test_what_a_run_leaves(run: Any):
     assert [row["object"] for row in rows] == list(each)
     assert float(rows[3]["dln"]) == pytest.approx(each["4"]["dln"], abs=1e-6)
     page = run.page.read_text()
-    assert page.count("data:image/png") == 2
+    assert page.count("data:image/png") == 3
+    assert {"dln_detail", "photo_detail", "svd"} < set(results["recognition"])
+    one = results["recognition"]["dln_detail"]["1"]
+    assert one["choices"] == 5
+    assert list(one["subsets"]) == ["1", "2", "3", "4", "5"]
     assert "A quick run" in page
     assert "DLN, one held-out image" in page
     assert any("training on 120 images" in line for line in run.said)

@@ -16,7 +16,7 @@ from deep_lambertian.data.yaleb import PROTOCOLS, light_direction
 from deep_lambertian.experiments import few_images, yaleb
 from deep_lambertian.experiments.few_images import Choice, RecognitionTest
 from deep_lambertian.learning.covariance import CovarianceOptions, covariance_gaussian
-from deep_lambertian.report.yaleb_figures import recognition_table
+from deep_lambertian.report.recognition import recognition_table
 from deep_lambertian.surface import Surface
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.scenes import shade

@@ -29,14 +29,19 @@ Offsets = Mapping[int, tuple[float, float]]  # of each camera, down and right
 
 
 def load_aloi(
-    path: str | Path, size: int = 48, objects: Sequence[int] | None = None, masks: str | Path | None = None
+    path: str | Path,
+    size: int = 48,
+    objects: Sequence[int] | None = None,
+    masks: str | Path | None = None,
+    backdrop: bool = False,
 ) -> Dataset:
     """The objects found at `path`, a folder or an archive, or those numbered: 15 images each, lights 1–5 × 3 cameras.
 
     Intensities are the file's luminance divided by 255, not made linear, as in the paper. Cameras 2 and 3 are laid
     over camera 1 by a translation. The mask's bounding box and a pixel around it are rescaled to size×size, by area
     averaging: an object fills the picture, and is stretched unless its box is square; each pixel's normal is still
-    that of the object. What lies outside the mask is 0.
+    that of the object. What lies outside the mask is 0 or, with `backdrop`, as it was photographed: all images of an
+    object have one mask, by which it could be told from others whatever the images show.
 
     `masks` is a folder or an archive of the distributor's, white where the object is, of any resolution, named
     `<object>_c<camera>.png`, or `<object>_l<light>c<camera>.png`, or for camera 1 `<object>.png` or `<object>_r0.png`,
@@ -61,7 +66,7 @@ def load_aloi(
         for number in track(order, "reading ALOI"):
             images = _photographs(source, found[number], skipped)
             try:
-                views, moved = _views(images, found[number], given.get(number), shape)
+                views, moved = _views(images, found[number], given.get(number), shape, backdrop)
             except ImageError as error:
                 skipped.append(Skipped(f"object {number}", str(error)))
                 continue
@@ -77,7 +82,11 @@ def load_aloi(
 
 
 def _views(
-    images: Mapping[Place, np.ndarray], files: Mapping[Place, str], given: Masks | None, shape: tuple[int, int]
+    images: Mapping[Place, np.ndarray],
+    files: Mapping[Place, str],
+    given: Masks | None,
+    shape: tuple[int, int],
+    backdrop: bool,
 ) -> tuple[list[View], Offsets]:
     """An object's images by single lamps, cut out by its mask, in one place and at this shape; and how they lay."""
     places = sorted(place for place in images if place[0] in LIGHTS)
@@ -99,7 +108,8 @@ def _views(
     for place in places:
         flat = np.clip(shift_back(luminance(images[place]), moved[place[1]], order=3), 0, 1)
         name, rig = PurePosixPath(files[place]).name, "l{}c{}".format(*place)  # the lamps stood still for all objects
-        views.append(View(name, average_areas(flat[box], shape) * inside, inside, rig=rig))
+        picture = average_areas(flat[box], shape)
+        views.append(View(name, picture if backdrop else picture * inside, inside, rig=rig))
     return views, moved
 
 
@@ -117,11 +127,8 @@ def split_aloi(data: Dataset, train: int = 10) -> tuple[Dataset, Dataset]:
     for s, row in enumerate(data.image_names):
         cameras: dict[int, list[tuple[int, int]]] = {}
         for p, name in enumerate(row):
-            match = NAME.fullmatch(name)
-            if match is None and name:
-                raise ValueError(f"expected images of ALOI, such as {PurePosixPath(EXAMPLE).name}, got {name!r}")
-            if match is not None:
-                number, light, camera = map(int, match.groups())
+            if name:
+                number, light, camera = parts_of(name)
                 cameras.setdefault(light, []).append(((camera - number - light) % 3, p))
         # Every light's first camera, then every light's second: the earliest of these are tested.
         turns = sorted((turn, light, p) for light, all_ in cameras.items() for turn, (_, p) in enumerate(sorted(all_)))
@@ -129,6 +136,14 @@ def split_aloi(data: Dataset, train: int = 10) -> tuple[Dataset, Dataset]:
             raise ValueError(f"object {data.names[s]}: expected more than {tests} images, got {len(turns)}")
         chosen[s, [p for _, _, p in turns[:tests]]] = True
     return data.keep(~chosen), data.keep(chosen)
+
+
+def parts_of(name: str) -> tuple[int, int, int]:
+    """Object, light and camera of an image of the collection."""
+    match = NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f"expected images of ALOI, such as {PurePosixPath(EXAMPLE).name}, got {name!r}")
+    return int(match[1]), int(match[2]), int(match[3])
 
 
 def _listing(names: Sequence[str]) -> tuple[dict[int, dict[Place, str]], list[Skipped]]:

@@ -1,20 +1,23 @@
 """Figure 8 on ALOI (Sec. 4.4): generic objects from one held-out image, and how well that image predicts the others.
 
 The paper shows pictures only. Here the held-out images that inference has not seen are predicted too, with nothing but
-their light fitted, beside what the object's training images say without a model of shape.
+their light fitted, beside what the object's training images say without a model of shape; and objects are recognized:
+which of all is it, by some of each one's held-out images, in those that are left?
 Every stage is kept in the folder of the run, and is not computed again when it is there.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from deep_lambertian.data import Dataset
-from deep_lambertian.data.aloi import load_aloi, split_aloi
-from deep_lambertian.experiments.few_images import infer_kept
+from deep_lambertian.data.aloi import load_aloi, parts_of, split_aloi
+from deep_lambertian.experiments import few_images
+from deep_lambertian.experiments.few_images import Choice, RecognitionTest, infer_kept
 from deep_lambertian.learning.config import Config
 from deep_lambertian.learning.run import fingerprint
 from deep_lambertian.learning.train import train
@@ -25,6 +28,7 @@ from deep_lambertian.tasks.baselines import RANK
 
 OBJECTS, QUICK_OBJECTS = 50, 12
 BATCH = 25  # objects at a time: surfaces are kept as they come
+COUNTS = (1, 2, 4)  # of the five held-out images, by which an object is known
 RESAMPLES = 4000
 HIDDEN = {"albedo_hidden": (1000, 500), "normals_hidden": (1500, 500)}  # of the paper
 SMOKE = {
@@ -167,7 +171,46 @@ def reproduce(
         **summaries(rows, seed),
         "per_object": {each.name: {"input": each.photo_name, **row} for each, row in zip(views, rows, strict=True)},
     }
+    _, whole = split_aloi(load_aloi(path, data.shape[0], numbers, backdrop=True))
+    test = test_of(whole)
+    chosen = choices(test, COUNTS[:1] if quick else COUNTS)
+    results["recognition"] = _recognize(dln, test, chosen, folder, settings, say)
     return AloiFindings(results, dln, views, surfaces["dln"])
+
+
+# ---- Which object is it?
+
+
+def test_of(held_out: Dataset) -> RecognitionTest:
+    """Every held-out image takes its turn in the gallery, and is a probe when it has none; groups are lights."""
+    count = held_out.images.shape[1]
+    flat = held_out.images.reshape(len(held_out), count, -1).astype(np.float64)
+    objects, number = np.divmod(np.arange(len(held_out) * count), count)
+    lights = [parts_of(name)[1] for row in held_out.image_names for name in row]
+    probes, masks = flat.reshape(-1, flat.shape[2]), [mask.all(axis=0) for mask in held_out.mask]
+    return RecognitionTest(held_out.names, held_out.shape, list(flat), probes, objects, np.array(lights), number, masks)
+
+
+def choices(test: RecognitionTest, counts: Sequence[int]) -> list[Choice]:
+    """All choices of so many of the five lights, the same for every object."""
+    images, objects = range(len(test.images[0])), len(test.names)
+    return [Choice(k, np.tile(chosen, (objects, 1))) for k in counts for chosen in combinations(images, k)]
+
+
+def _recognize(
+    model: DLN, test: RecognitionTest, chosen: list[Choice], folder: RunFolder, settings: dict[str, Any], say: Say
+) -> dict[str, Any]:
+    """The errors of all methods by numbers of images."""
+    sets = test.shown(chosen)
+    say(f"recognition: surfaces from {len(sets)} sets of images")
+    surfaces = few_images.infer_sets(model, test, sets, folder, "recognition", **settings)
+    methods = few_images.surface_methods("dln", test, surfaces, np.asarray(model.params.noise_var))
+    found = {}
+    for name, method in (methods | few_images.baseline_methods(test)).items():
+        say(f"recognition: {name}")
+        judged = lambda method=method: few_images.recognition_errors(method, test, chosen)
+        found[name] = folder.figures(f"recognition-{name}", judged)
+    return found
 
 
 def config_of(seed: int, quick: bool) -> Config:

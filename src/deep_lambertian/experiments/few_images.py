@@ -52,7 +52,8 @@ class RecognitionTest:
     """The gallery images of G people, and the probes of all of them.
 
     `images[g]` (p, V) are those of person g; `probes` (N, V), `people` (N,) whose they are, and `subsets` (N,) of which
-    illumination subset.
+    illumination subset. Where every image takes its turn in the gallery, `numbers` (N,) tell which of the person's
+    images a probe is; `masks[g]` (H, W) is where an object is, if it does not fill its images.
     """
 
     names: tuple[str, ...]
@@ -61,6 +62,8 @@ class RecognitionTest:
     probes: np.ndarray
     people: np.ndarray
     subsets: np.ndarray
+    numbers: np.ndarray | None = None
+    masks: list[np.ndarray] | None = None
 
     @classmethod
     def of(cls, data: Dataset, probes: tuple[int, ...] = PROBES) -> "RecognitionTest":
@@ -95,6 +98,12 @@ class RecognitionTest:
         if most > 1:
             found.append(Choice(most, np.stack([np.resize(np.arange(count), most) for count in counts])))
         return found
+
+    def asked(self, choice: Choice) -> np.ndarray:
+        """Which probes (N,) are to be recognized: those that are not in the gallery themselves."""
+        if self.numbers is None:
+            return np.ones(len(self.people), bool)
+        return np.all(choice.images[self.people] != self.numbers[:, None], axis=1)
 
     def shown(self, choices: list[Choice]) -> list[Key]:
         """Every (person, images) that occurs in some choice, once: what has to be inferred."""
@@ -139,7 +148,7 @@ def infer_kept(
 def infer_sets(
     model: DLN, test: RecognitionTest, sets: list[Key], folder: RunFolder, name: str, **settings: Any
 ) -> Surfaces:
-    """What every set of images gives.
+    """What every set of images gives. Nothing is seen outside of an object's mask.
 
     The more images, the less there is to average over: unless given, the preset's chains are shared by the images of a
     set. Sets with as many chains share a shape, so that few shapes are compiled.
@@ -150,7 +159,10 @@ def infer_sets(
         alike = list(group)
         images = [test.images[person][list(chosen)].reshape(-1, *test.shape) for person, chosen in alike]
         shared = {"numbers": [sets.index(key) for key in alike], "chains": chains} | settings
-        arrays = infer_kept(model, images, folder, f"{name}-{chains}", BATCH, **shared)
+        masks = None if test.masks is None else [test.masks[person] for person, _ in alike]
+        arrays = infer_kept(model, images, folder, f"{name}-{chains}", BATCH, masks=masks, **shared)
+        if masks is not None:
+            arrays["scaled"] = arrays["scaled"] * np.reshape(masks, (len(masks), -1, 1))
         found |= {key: {what: values[i] for what, values in arrays.items()} for i, key in enumerate(alike)}
     return found
 
@@ -238,35 +250,30 @@ def known_by(test: RecognitionTest, choice: Choice, surfaces: Surfaces, noise_va
 def surface_methods(
     name: str, test: RecognitionTest, surfaces: Surfaces, noise_var: np.ndarray | None = None
 ) -> dict[str, Method]:
-    """Recognition by recovered surfaces: by the plain rule and, with `noise_var`, by those that know the noise."""
+    """Recognition by recovered surfaces, by the three rules; without `noise_var` all pixels count alike."""
+    noise = np.ones(test.probes.shape[1]) if noise_var is None else noise_var
 
     def by(rule: Rule) -> Method:
-        def method(choice: Choice) -> np.ndarray:
-            noise = np.ones(test.probes.shape[1]) if noise_var is None else noise_var
-            return known_by(test, choice, surfaces, noise).distances(test.probes, rule)
+        return lambda choice: known_by(test, choice, surfaces, noise).distances(test.probes, rule)
 
-        return method
-
-    methods: dict[str, Method] = {name: by("plain")}
-    if noise_var is not None:
-        methods |= {f"{name}_shadow": by("shadow"), f"{name}_detail": by("detail")}
-    return methods
+    return {name: by("plain"), f"{name}_shadow": by("shadow"), f"{name}_detail": by("detail")}
 
 
 def recognition_errors(method: Method, test: RecognitionTest, choices: list[Choice]) -> dict[str, Any]:
     """Errors in per cent by k: in all, by subset, and the 95 % interval of the mean over the choices of images."""
     by_k: dict[int, list[np.ndarray]] = {}
     for choice in choices:
-        by_k.setdefault(choice.k, []).append(nearest(method(choice)) != test.people)
+        wrong = nearest(method(choice)) != test.people
+        by_k.setdefault(choice.k, []).append(np.where(test.asked(choice), wrong, np.nan))
     return {str(k): _summary(np.stack(wrong), test.subsets) for k, wrong in by_k.items()}
 
 
 def _summary(wrong: np.ndarray, subsets: np.ndarray) -> dict[str, Any]:
-    """Of answers that were wrong (choices, N)."""
-    errors = 100 * wrong.mean(axis=1)
+    """Of answers that were wrong (choices, N), 1 or 0, or not a number where nothing was asked."""
+    errors = 100 * np.nanmean(wrong, axis=1)
     found = {
         "error": float(errors.mean()),
-        "subsets": {str(s): float(100 * wrong[:, subsets == s].mean()) for s in np.unique(subsets).tolist()},
+        "subsets": {str(s): float(100 * np.nanmean(wrong[:, subsets == s])) for s in np.unique(subsets).tolist()},
         "choices": len(errors),
     }
     if len(errors) > 1:

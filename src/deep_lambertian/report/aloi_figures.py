@@ -9,11 +9,18 @@ from PIL import Image
 from deep_lambertian.data.images import grey, normal_colours, save_png, sheet
 from deep_lambertian.experiments.aloi import AloiFindings, Views
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
+from deep_lambertian.report.recognition import recognition_section
 from deep_lambertian.support.files import write_csv
 from deep_lambertian.surface import illuminate
 
 SHOWN, LIGHTS = 10, 3  # objects of the picture, and lights drawn for each
 SURROUND = 225  # grey of what is not the object
+RECOGNITION = (
+    "Which object is it?",
+    "Error in per cent in naming the held-out images that are left, given k held-out images of each object. Images are "
+    "as they were photographed, backdrop and all, in the box of the object: by the mask alone, which all images of an "
+    "object share, it would be told from the others. Light 1 to 5 is that of the probe.",
+)
 LABELS = {
     "dln": "DLN, one held-out image",
     "dln_training": "DLN, the training images",
@@ -53,6 +60,7 @@ def draw(found: AloiFindings, out: Path) -> Path:
             prediction_table(results),
             "prediction.csv",
         ),
+        recognition_section(results["recognition"], *RECOGNITION, out / "recognition.png", "light"),
     ]
     return write_report(out, "Deep Lambertian Networks on ALOI", _notes(results), sections, results)
 

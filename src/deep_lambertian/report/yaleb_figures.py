@@ -11,31 +11,17 @@ from deep_lambertian.experiments.yaleb import YalebFindings
 from deep_lambertian.geometry import unit
 from deep_lambertian.priors import DBN, Product, generate
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
+from deep_lambertian.report.recognition import NAMES, recognition_section, strangers_section
 
 SAMPLE_STEPS = 50_000  # Gibbs iterations of Figure 4
 WIDE_STEPS = 2_000  # of a prior without layers above: each of its iterations passes through all visible units
 SAMPLES, PEOPLE, SWEEPS = 10, 5, 50
 SHOWN = (1, 2, 5, 10, 20, 30, 40, 50)  # sweeps of Figure 5
-NAMES = {
-    "nearest_neighbor": "nearest neighbour",
-    "dbn_svm": "DBN + linear SVM",
-    "correlation": "normalised correlation",
-    "svd": "SVD subspace",
-    "dln": "DLN",
-    "dln_shadow": "DLN, shadow-aware",
-    "dln_detail": "DLN, with detail",
-    "dln_separate": "DLN, two priors",
-    "dln_separate_shadow": "DLN, two priors, shadow-aware",
-    "dln_separate_detail": "DLN, two priors, with detail",
-    "dln_paper": "DLN as published",
-    "dln_paper_shadow": "DLN as published, shadow-aware",
-    "dln_paper_detail": "DLN as published, with detail",
-    "mean_shape": "mean shape",
-    "tan_triggs": "Tan–Triggs",
-    "tan_triggs_fine": "Tan–Triggs, finest filter",
-    "gradientfaces": "Gradientfaces",
-    "photo_detail": "detail of the photos alone",
-}
+FIGURE7 = (
+    "Figure 7: recognition of images of subsets 2 to 4",
+    "Error in per cent, given k images of subset 1 of each person. Subset 5, where little is lit, is an extra, and in "
+    "no other column.",
+)
 
 
 def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print) -> Path:
@@ -53,9 +39,9 @@ def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print)
         sections.append(_people(found, out / "figure6.png"))
     if "recognition" in parts:
         say("Figure 7: recognition")
-        sections.append(_recognition(found.results["recognition"], out / "figure7.png"))
+        sections.append(recognition_section(found.results["recognition"], *FIGURE7, out / "figure7.png"))
         if "strangers" in found.results:
-            sections.append(_strangers(found.results["strangers"], out / "strangers.png"))
+            sections.append(strangers_section(found.results["strangers"], out / "strangers.png"))
     if "calibration" in parts:
         say("calibration")
         sections.append(_calibration(found.results, out / "calibration.png"))
@@ -148,86 +134,6 @@ def _people(found: YalebFindings, path: Path) -> Section:
         surface_table(found.results),
         "surfaces.csv",
     )
-
-
-def _recognition(recognition: Mapping[str, Mapping[str, Any]], path: Path) -> Section:
-    """Error against the number of training images, with the interval over their choices."""
-    with plot(path, 8.5, 5.2) as axes:
-        for number, name in enumerate(_best_first(recognition)):
-            table = recognition[name]
-            counts = sorted(int(k) for k in table)
-            errors = np.array([table[str(k)]["error"] for k in counts])
-            wide, style = (
-                2.4 if name in ("dln", "dln_shadow", "dln_detail") else 1.2,
-                "-" if name.startswith("dln") else "--",
-            )
-            marker = {"marker": "osv^D<>p*hXd"[number % 12], "markersize": 4}
-            (line,) = axes.plot(counts, errors, label=NAMES[name], linewidth=wide, linestyle=style, **marker)
-            low, high = np.array([table[str(k)].get("interval", [e, e]) for k, e in zip(counts, errors, strict=True)]).T
-            axes.fill_between(counts, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
-        axes.set(xlabel="training images of each person", ylabel="error (%)", ylim=(0, None))
-        axes.set_xticks(_counts(recognition))
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc="upper right", ncols=2)
-    return Section(
-        "Figure 7: recognition of images of subsets 2 to 4",
-        "Error in per cent, given k images of subset 1 of each person. Shaded, and in brackets: 95 % interval of the "
-        "mean over the choices of these images. Shadow-aware is the distance to max(M·ℓ, 0), weighted by the learned "
-        "noise; with detail, that and how alike the photos are under the probe's light; all other DLN rows are "
-        "distances to the span of M. Subset 5, where little is lit, is an extra, and in no other column.",
-        path,
-        recognition_table(recognition),
-        "recognition.csv",
-    )
-
-
-def _strangers(found: Mapping[str, Any], path: Path) -> Section:
-    """Who is turned away against who is let in, as the threshold moves."""
-    with plot(path, 5.5, 4.4) as axes:
-        axes.plot(found["roc"]["false_acceptance"], found["roc"]["false_rejection"], ".-")
-        half = found["half"]
-        axes.plot(half["false_acceptance"], half["false_rejection"], "o", label="threshold one half")
-        axes.set(xlabel="strangers who are named (%)", ylabel="known people who are not (%)", ylim=(0, None))
-        axes.set_xscale("symlog", linthresh=0.1)
-        axes.set_xlim(0, 100)
-        axes.set_xticks([0, 0.1, 1, 10, 100], ["0", "0.1", "1", "10", "100"])
-        axes.grid(alpha=0.3)
-        axes.legend(fontsize=8)
-    rows = [["threshold", "strangers who are named, %", "known people who are not, %"]]
-    for name in ("half", "one_percent"):
-        row = found[name]
-        rows.append([f"{row[key]:.2f}" for key in ("threshold", "false_acceptance", "false_rejection")])
-    return Section(
-        "Strangers",
-        "Half of the test subjects are known, from one image each; the probes, of subsets 2 to 4, are of all. The odds "
-        f"were learned from training subjects left out of the prior. Area under the curve: {found['area']:.4f}.",
-        path,
-        rows,
-        "strangers.csv",
-    )
-
-
-def recognition_table(recognition: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Errors by method: with one image in all and by subset, and for the other numbers of images."""
-    more = [k for k in _counts(recognition) if k > 1]
-    subsets = sorted({s for table in recognition.values() for s in table["1"]["subsets"]})
-    rows = [["method", "k = 1", *(f"subset {s}" for s in subsets), *(f"k = {k}" for k in more)]]
-    for name in _best_first(recognition):
-        table = recognition[name]
-        one = table["1"]
-        spread = one.get("interval")
-        first = f"{one['error']:.1f}" + (f" ({spread[0]:.1f}–{spread[1]:.1f})" if spread else "")
-        cells = [NAMES[name], first, *(f"{one['subsets'][s]:.1f}" if s in one["subsets"] else "" for s in subsets)]
-        rows.append(cells + [f"{table[str(k)]['error']:.1f}" if str(k) in table else "" for k in more])
-    return rows
-
-
-def _best_first(recognition: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    return sorted(recognition, key=lambda name: recognition[name]["1"]["error"])
-
-
-def _counts(recognition: Mapping[str, Mapping[str, Any]]) -> list[int]:
-    return sorted({int(k) for table in recognition.values() for k in table})
 
 
 def _calibration(results: Mapping[str, Any], path: Path) -> Section:

@@ -1,11 +1,14 @@
 """Recognition by detail, and of strangers: what the rule must tell apart, and what it must not mind."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from deep_lambertian import LambertianSubspaceClassifier, load_model
 from deep_lambertian.data import make_faces
-from deep_lambertian.recognition.detail import band, detail_terms, relit, shifted
+from deep_lambertian.recognition.detail import band, relit, shifted, unlit
+from deep_lambertian.recognition.distances import fit_cone, fit_cones
 from deep_lambertian.recognition.known import Known, chance_known, learn_odds, probabilities
 from deep_lambertian.tasks.people import UNKNOWN, Answer, count_errors
 
@@ -61,7 +64,8 @@ def test_a_probe_may_be_off_by_a_pixel_where_pixels_are_fine():
 def test_a_photo_under_another_light_is_what_the_surface_makes_of_it():
     """But for light from all around, which is the same for all and leaves ratios of paint as they are."""
     normals, light = bowl(24), 1.3 * FRONT
-    found = relit(photo(24, 0, light)[None], normals, light[None], SIDE[None])[0, 0]
+    bare = unlit(photo(24, 0, light)[None], paint(24, 0)[:, None] * normals, np.ones(24**2))
+    found = relit(bare, normals, SIDE[None])[0, 0]
     expected = paint(24, 0) * (np.maximum(normals @ SIDE, 0) + 0.5 * np.linalg.norm(SIDE))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
@@ -79,11 +83,21 @@ def test_the_filter_minds_neither_exposure_nor_size_of_contrast_and_survives_bla
 def test_more_photos_of_a_person_are_never_further():
     known, probes = people(24), np.stack([photo(24, seed, SIDE) for seed in range(3)])
     more = [np.concatenate([each, photo(24, seed, SIDE + 0.1)[None]]) for seed, each in enumerate(known.photos)]
-    one, two = (
-        detail_terms(known.scaled_normals, photos, probes, known.noise_var, known.shape)
-        for photos in (list(known.photos), more)
-    )
+    one, two = (replace(known, photos=photos).terms(probes) for photos in (known.photos, more))
     assert (two[1] <= one[1] + 1e-5).all()
+
+
+def test_many_people_at_a_time_are_the_same_as_one_by_one():
+    """Whichever there are fewer of, people or probes, they are taken in turn, and pictures in blocks."""
+    rng = np.random.default_rng(0)
+    surfaces = rng.uniform(0.3, 1, (7, 24**2, 1)) * bowl(24)
+    photos = [np.maximum(each @ rng.normal(FRONT, 0.2, (1 + g % 3, 3)).T, 0).T for g, each in enumerate(surfaces)]
+    known = Known(surfaces, photos, (24, 24), rng.uniform(1e-3, 1e-2, 24**2))
+    probes = np.maximum(surfaces[:4] @ SIDE, 0) + 0.02 * rng.normal(size=(4, 24**2))
+    apart = [replace(known, scaled_normals=surfaces[[g]], photos=photos[g : g + 1]).terms(probes) for g in range(7)]
+    np.testing.assert_allclose(known.terms(probes), np.concatenate(apart, axis=2), rtol=2e-4)
+    lights = fit_cones(surfaces, probes, np.ones(24**2))
+    np.testing.assert_allclose(lights[2, 5], fit_cone(surfaces[5], probes[2:3], np.ones(24**2))[0], rtol=1e-9)
 
 
 # ---- Strangers
@@ -123,8 +137,6 @@ def test_the_classifier_has_a_column_for_strangers_if_asked(faces):
 
 
 def test_a_model_that_knows_no_strangers_says_so(faces):
-    from dataclasses import replace
-
     model = replace(load_model("yaleb24"), misfit=None)
     with pytest.raises(ValueError, match="expected a model that has learned how strangers differ"):
         LambertianSubspaceClassifier(model, strangers=True, iterations=20).fit(faces[:, 0], list("abc"))

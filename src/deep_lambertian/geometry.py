@@ -44,14 +44,20 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 
 def least_squares(design: np.ndarray, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Coefficients (N, R) of rows of values (N, V) by a design (V, R), each row with weights (N, V) of its own.
+    """Coefficients (N, R) of rows of values (N, V), each with weights (N, V) of its own, by one design (V, R) or one
+    for each row (N, V, R).
 
     A ridge too small to matter keeps a row in which nothing counts from stopping all others.
     """
-    rank = design.shape[1]
-    outer = np.einsum("vi,vj->vij", design, design).reshape(-1, rank**2)
-    system = (weights @ outer).reshape(-1, rank, rank) + RIDGE * np.eye(rank)
-    return np.linalg.solve(system, ((weights * values) @ design)[..., None])[..., 0]
+    rank = design.shape[-1]
+    if design.ndim == 2:
+        outer = np.einsum("vi,vj->vij", design, design).reshape(-1, rank**2)
+        system, right = (weights @ outer).reshape(-1, rank, rank), (weights * values) @ design
+    else:
+        weighted = design * weights[..., None]
+        system, right = weighted.swapaxes(1, 2) @ design, (values[:, None] @ weighted)[:, 0]
+    ridged = system.astype(np.float64) + RIDGE * np.eye(rank)
+    return np.linalg.solve(ridged, right[..., None])[..., 0].astype(values.dtype)
 
 
 # ---- Small matrices, written out: they fuse with what surrounds them and run on any device, while LAPACK's factors are

@@ -20,18 +20,19 @@ $$p(g \mid \text{probe}) \propto \bigl(C_g \textstyle\prod_s D_{sg}\bigr)^{-\nu/
 whose logarithm is one sum: the smallest product is the most probable person.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy.ndimage import gaussian_filter
 
 from deep_lambertian.geometry import unit
-from deep_lambertian.recognition.distances import fit_cone
+from deep_lambertian.recognition.distances import cone_residuals, fit_cone, fit_cones
 from deep_lambertian.surface import Shape
 
 AROUND, LEAST = 0.5, 0.2  # light from all around, and the least shading of the photo, as parts of a light's strength
 FULL = 48  # rows of a face in which a pixel is as fine as it is aligned; with as many, half as many are looked at too
 WIDTH = 1 / 48  # of the height: that of the wider Gaussian; the other is half a pixel less
+PICTURES = 256  # that are relit at a time: more would not stay in the processor's cache
 BOUND = 3.0  # mean absolute values at which the filter's answers saturate
 
 
@@ -69,33 +70,46 @@ def smaller(images: np.ndarray, size: Shape) -> np.ndarray:
     return blocks.mean(axis=(-3, -1))
 
 
-def relit(photos: np.ndarray, normals: np.ndarray, own: np.ndarray, lights: np.ndarray) -> np.ndarray:
-    """Photos (k, V) of unit normals (V, 3) under lights `own` (k, 3), brought under other lights (N, 3): (N, k, V)."""
-    strength, own_strength = (np.linalg.norm(each, axis=1, keepdims=True) for each in (lights, own))
-    wanted = np.maximum(lights @ normals.T, 0) + AROUND * strength
-    had = np.maximum(own @ normals.T, LEAST * np.maximum(own_strength, 1e-9))
-    return wanted[:, None] * (photos / had)[None]
+def unlit(photos: np.ndarray, scaled_normals: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """Photos (k, V) of a surface (V, 3) without their shading, each by the light that suits it best."""
+    own = fit_cone(scaled_normals, photos, precision)
+    strength = np.linalg.norm(own, axis=1, keepdims=True)
+    return photos / np.maximum(own @ unit(scaled_normals).T, LEAST * np.maximum(strength, 1e-9))
+
+
+def relit(bare: np.ndarray, normals: np.ndarray, lights: np.ndarray) -> np.ndarray:
+    """Photos without shading (k, V), of unit normals (V, 3), brought under lights (N, 3): (N, k, V)."""
+    shading = np.maximum(lights @ normals.T, 0) + AROUND * np.linalg.norm(lights, axis=1, keepdims=True)
+    return shading[:, None] * bare
 
 
 def detail_terms(
-    scaled_normals: np.ndarray, photos: Sequence[np.ndarray], probes: np.ndarray, noise_var: np.ndarray, shape: Shape
+    surfaces: np.ndarray, bare: Sequence[np.ndarray], probes: np.ndarray, precision: np.ndarray, shape: Shape
 ) -> np.ndarray:
-    """C and D of each size (T, N, G), of probes (N, V), for people with scaled normals (G, V, 3) and photos (k, V)."""
-    probes, precision = np.asarray(probes, np.float64), 1 / np.asarray(noise_var, np.float64).reshape(-1)
-    sizes = sizes_of(shape)
-    moved = shifted(probes.reshape(-1, *shape).astype(np.float32))
-    seen = [band(smaller(moved, size)) for size in sizes]  # (shifts, N, pixels)
-    black = np.maximum(probes**2 @ precision, 1e-12)
-    found = np.empty((1 + len(sizes), len(probes), len(photos)))
-    for g, (surface, mine) in enumerate(zip(np.asarray(scaled_normals, np.float64), photos, strict=True)):
-        mine, normals = np.asarray(mine, np.float64), unit(surface)
-        fitted = fit_cone(surface, np.concatenate([probes, mine]), precision)
-        lights, own = fitted[: len(probes)], fitted[len(probes) :]
-        residual = probes - np.maximum(lights @ surface.T, 0)
-        found[0, :, g] = residual**2 @ precision / black
-        pictures = relit(*(each.astype(np.float32) for each in (mine, normals, own, lights)))
-        pictures = pictures.reshape(len(probes), len(mine), *shape)
+    """C and D of each size (T, N, G), of probes (N, V), for people with scaled normals (G, V, 3) and photos (k, V)
+    without their shading.
+    """
+    lights, black = fit_cones(surfaces, probes, precision), np.maximum(probes**2 @ precision, 1e-12)
+    sizes, moved = sizes_of(shape), shifted(probes.reshape(-1, *shape))
+    seen = [np.moveaxis(band(smaller(moved, size)), 0, 1) for size in sizes]  # (N, shifts, pixels)
+    found = np.empty((1 + len(sizes), len(probes), len(bare)))
+    found[0] = cone_residuals(surfaces, lights, probes, precision) / black[:, None]
+    for some in _blocks(bare, max(1, PICTURES // len(probes))):
+        pictures = np.concatenate([relit(bare[g], unit(surfaces[g]), lights[:, g]) for g in some], axis=1)
+        pictures = pictures.reshape(len(probes), -1, *shape)
+        starts = np.cumsum([0, *(len(bare[g]) for g in some[:-1])])
         for number, (size, probe) in enumerate(zip(sizes, seen, strict=True), 1):
-            known = band(smaller(pictures, size))
-            found[number, :, g] = 1 - np.max(np.einsum("snv,nkv->nsk", probe, known, optimize=True), axis=(1, 2))
+            alike = np.max(probe @ band(smaller(pictures, size)).swapaxes(1, 2), axis=1)
+            found[number][:, some] = 1 - np.maximum.reduceat(alike, starts, axis=1)
     return np.maximum(found, 1e-9)
+
+
+def _blocks(photos: Sequence[np.ndarray], most: int) -> Iterator[list[int]]:
+    """Numbers of people, one after another, with at most so many photos together, or one person's."""
+    block, count = [], 0
+    for g, mine in enumerate(photos):
+        if block and count + len(mine) > most:
+            yield block
+            block, count = [], 0
+        block, count = [*block, g], count + len(mine)
+    yield block

@@ -13,27 +13,35 @@ ROUNDS = 15  # by then which pixels are lit no longer changes, or goes round in 
 
 
 def fit_cone(surface: np.ndarray, probes: np.ndarray, precision: np.ndarray | None = None) -> np.ndarray:
-    """The lights (N, 3) under which max(M ℓ, 0) comes nearest to each of the probes (N, V).
+    """The lights (N, 3) under which max(M ℓ, 0) comes nearest to each of the probes (N, V), M (V, 3) or (N, V, 3).
 
     By least squares over the pixels that the last light reaches, a few times over: pixels that it leaves dark cost
     something and do not pull. Of a basis (V, R) of other images the coefficients (N, R) are found in the same way.
     """
-    precision = np.ones(len(surface)) if precision is None else precision
-    best, least = np.zeros((len(probes), surface.shape[1])), np.full(len(probes), np.inf)
-    moving, lit = np.arange(len(probes)), np.ones(probes.shape, bool)
+    precision = np.ones(probes.shape[1], probes.dtype) if precision is None else precision
+    best = np.zeros((len(probes), surface.shape[-1]), probes.dtype)
+    least, moving, lit = np.full(len(probes), np.inf), np.arange(len(probes)), np.ones(probes.shape, bool)
     for _ in range(ROUNDS + 1):
-        seen = probes[moving]
-        lights = least_squares(surface, seen, lit * precision)
-        predicted = lights @ surface.T
-        cost = (seen - np.maximum(predicted, 0)) ** 2 @ precision
+        lights = least_squares(surface, probes, lit * precision)
+        predicted = (surface @ lights[..., None])[..., 0] if surface.ndim == 3 else lights @ surface.T
+        cost = (probes - np.maximum(predicted, 0)) ** 2 @ precision
         better = cost < least[moving]
         best[moving[better]], least[moving[better]] = lights[better], cost[better]
         now = predicted > 0
         changed = np.any(now != lit, axis=1)  # the same pixels lit give the same light again
-        moving, lit = moving[changed], now[changed]
-        if not len(moving):
+        if not changed.any():
             break
+        moving, lit, probes = moving[changed], now[changed], probes[changed]
+        surface = surface[changed] if surface.ndim == 3 else surface
     return best
+
+
+def fit_cones(surfaces: np.ndarray, probes: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """The same (N, G, 3) for all of surfaces (G, V, 3) and probes (N, V); the fewer are taken one by one."""
+    if len(probes) < len(surfaces):
+        wide = (len(surfaces), probes.shape[1])
+        return np.stack([fit_cone(surfaces, np.broadcast_to(probe, wide), precision) for probe in probes])
+    return np.stack([fit_cone(surface, probes, precision) for surface in surfaces], axis=1)
 
 
 def relighting_rmse(surface: np.ndarray, photos: np.ndarray) -> float:
@@ -65,11 +73,15 @@ def subspace_distances(bases: np.ndarray, probes: np.ndarray) -> np.ndarray:
 
 def cone_distances(scaled_normals: np.ndarray, probes: np.ndarray, noise_var: np.ndarray) -> np.ndarray:
     r"""$\min_\ell \sum_i (v_i - \max(m_i^\top\ell, 0))^2 / \sigma_{v_i}^2$, (N, G), for surfaces (G, V, 3)."""
-    probes, precision = np.asarray(probes, np.float64), 1 / np.asarray(noise_var, np.float64).reshape(-1)
-    found = np.empty((len(probes), len(scaled_normals)))
-    for g, surface in enumerate(np.asarray(scaled_normals, np.float64)):
-        found[:, g] = (probes - illuminate(surface, fit_cone(surface, probes, precision))) ** 2 @ precision
-    return found
+    surfaces, probes, precision = (np.asarray(each, np.float32) for each in (scaled_normals, probes, 1 / noise_var))
+    lights = fit_cones(surfaces, probes, precision.reshape(-1))
+    return cone_residuals(surfaces, lights, probes, precision.reshape(-1))
+
+
+def cone_residuals(surfaces: np.ndarray, lights: np.ndarray, probes: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """Weighted squares (N, G) of what surfaces (G, V, 3) under lights (N, G, 3) leave of probes (N, V)."""
+    found = [(probes - illuminate(surface, lights[:, g])) ** 2 @ precision for g, surface in enumerate(surfaces)]
+    return np.stack(found, axis=1).astype(np.float64)
 
 
 def nearest(distances: np.ndarray) -> np.ndarray:

@@ -14,13 +14,14 @@ left out of the prior, as if every second probe were of nobody known.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from scipy.special import expit, softmax
 
 from deep_lambertian.inference.posterior import Misfit
-from deep_lambertian.recognition.detail import detail_terms
+from deep_lambertian.recognition.detail import detail_terms, unlit
 from deep_lambertian.recognition.distances import cone_distances, nearest, subspace_distances
 from deep_lambertian.surface import Shape
 
@@ -40,9 +41,21 @@ class Known:
     shape: Shape
     noise_var: np.ndarray
 
+    @cached_property
+    def _prepared(self) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+        """What every probe needs: surfaces, precisions (V,), and the photos without their shading."""
+        surfaces, precision = np.asarray(self.scaled_normals, np.float32), self._precision.astype(np.float32)
+        photos = (np.asarray(mine, np.float32) for mine in self.photos)
+        return surfaces, precision, [unlit(mine, each, precision) for mine, each in zip(photos, surfaces, strict=True)]
+
+    @property
+    def _precision(self) -> np.ndarray:
+        return 1 / np.asarray(self.noise_var, np.float64).reshape(-1)
+
     def terms(self, probes: np.ndarray) -> np.ndarray:
         """The three distances (3, N, G) of the rule `detail`; where there is one size of detail, it counts for both."""
-        found = detail_terms(self.scaled_normals, self.photos, probes, self.noise_var, self.shape)
+        surfaces, precision, bare = self._prepared
+        found = detail_terms(surfaces, bare, np.asarray(probes, np.float32), precision, self.shape)
         return np.maximum(found[[0, 1, -1]], LEAST)
 
     def distances(self, probes: np.ndarray, rule: Rule = "detail") -> np.ndarray:
@@ -51,8 +64,8 @@ class Known:
         if rule == "detail":
             return np.prod(self.terms(probes), axis=0)
         if rule == "shadow":
-            precision = 1 / np.asarray(self.noise_var, np.float64).reshape(-1)
-            found = cone_distances(self.scaled_normals, probes, self.noise_var) / _own(probes**2 @ precision)
+            own = _own(probes**2 @ self._precision)
+            found = cone_distances(self.scaled_normals, probes, np.asarray(self.noise_var)) / own
         elif rule == "plain":
             found = subspace_distances(self.scaled_normals, probes) / _own(np.sum(probes**2, axis=1))
         else:

@@ -190,6 +190,14 @@ def test_a_photo_is_timed():
     assert figures["import_jax_s"] > 0
 
 
+@pytest.mark.slow
+def test_a_gallery_is_timed():
+    done = dln("bench", "recognition", "--quick", "--json", "--quiet")
+    assert done.returncode == 0, done.stderr
+    for figures in json.loads(done.stdout)["recognition"].values():
+        assert figures["people_20"]["of_64_ms"] < figures["people_20"]["alone_ms"]
+
+
 def test_the_versions_agree():
     import tomllib
 

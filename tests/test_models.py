@@ -37,7 +37,7 @@ def test_a_bundled_model_is_loaded_by_its_name(shelf, tmp_path, monkeypatch):
 
 
 def test_every_bundled_model_is_small_and_has_a_card_that_names_its_data_and_terms():
-    assert "yaleb24" in models.names()
+    assert {"yaleb24", "yaleb48"} <= set(models.names())
     for model in models.bundled():
         assert model.path.stat().st_size <= MOST_BYTES
         card = model.card.read_text()
@@ -45,18 +45,20 @@ def test_every_bundled_model_is_small_and_has_a_card_that_names_its_data_and_ter
             assert word in card, (model.name, word)
 
 
-def test_the_face_model_has_not_seen_the_subjects_that_the_paper_is_tested_on():
-    model = dl.load_model("yaleb24")
-    assert model.shape == (24, 24)
+@pytest.mark.parametrize("size", [24, 48])
+def test_the_face_models_have_not_seen_the_subjects_that_the_paper_is_tested_on(size):
+    model = dl.load_model(f"yaleb{size}")
+    assert model.shape == (size, size)
     assert model.preset == "best"
     assert len(model.info["objects"]) == 28
     assert not {f"yaleB{i:02}" for i in range(1, 11)} & set(model.info["objects"])
 
 
-def test_the_face_model_recovers_a_synthetic_face_that_it_has_never_seen():
-    people = draw_faces(1, images=1, size=24, seed=5, noise=0)
+@pytest.mark.parametrize("size", [24, 48])
+def test_the_face_models_recover_a_synthetic_face_that_they_have_never_seen(size):
+    people = draw_faces(1, images=1, size=size, seed=5, noise=0)
     photo = shade(people.albedo[0], people.normals[0], np.array([[0.3, 0.1, 0.9]]))[0]
-    post = dl.load_model("yaleb24").infer(photo, iterations=60, seed=0)
+    post = dl.load_model(f"yaleb{size}").infer(photo, iterations=60, seed=0)
     cosine = np.clip(np.sum(post.normals * people.normals[0], axis=-1), -1, 1)
     assert (
         np.degrees(np.arccos(cosine)).mean() < 30

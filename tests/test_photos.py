@@ -326,7 +326,7 @@ def test_recognize_goes_on_past_photos_it_cannot_read(people, tmp_path, capsys):
         "--iterations",
         "40",
     ]
-    assert main(["recognize", "yaleb24", *common, "--json"]) == 0
+    assert main(["recognize", *common, "--json", "--chains", "1"]) == 0  # by the model that is best at it
     told = json.loads(capsys.readouterr().out)
     problems = {each["probe"]: each["problem"] for each in told["answers"]}
     assert "expected an image" in problems["broken.jpg"]

@@ -100,6 +100,19 @@ def test_many_people_at_a_time_are_the_same_as_one_by_one():
     np.testing.assert_allclose(lights[2, 5], fit_cone(surfaces[5], probes[2:3], np.ones(24**2))[0], rtol=1e-9)
 
 
+def test_of_several_croppings_the_nearest_counts_for_each_person():
+    known, odds = people(24), np.array([-1.0, -2, -0.5, -1, -0.3, -1, -4])
+    probes = np.stack([[photo(24, seed, SIDE), photo(24, 9, SIDE)] for seed in range(3)])
+    (first, sure), (second, _) = (known.judged(probes[:, i], odds=odds) for i in range(2))
+    distances, chances = known.judged(probes[:, ::-1], odds=odds)
+    np.testing.assert_allclose(distances, np.minimum(first, second), rtol=1e-4)
+    assert distances.argmin(axis=1).tolist() == [0, 1, 2]
+    assert chances.shape == (3, 3)
+    assert (chances.sum(axis=1) < 1).all()
+    np.testing.assert_allclose(known.judged(probes[:, 0], odds=odds)[1], sure)
+    np.testing.assert_allclose(known.judged(probes, "plain")[1].sum(axis=1), 1)
+
+
 # ---- Strangers
 
 

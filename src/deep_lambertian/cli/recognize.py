@@ -10,12 +10,13 @@ from pathlib import Path
 from deep_lambertian.cli.options import add_inference, print_json, printer_of
 
 EXAMPLE = """examples:
-  dln recognize yaleb24 --gallery people/ --probe new-photos/ --out answers.csv
+  dln recognize --gallery people/ --probe new-photos/ --out answers.csv
   dln recognize yaleb24 --gallery crops/ --probe probes/ --no-align --linear --json"""
+MODEL = "yaleb48"  # of the bundled ones, that which is wrong least often
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_inference(parser, "person", "photos")
+    add_inference(parser, "person", "photos", MODEL)
     parser.add_argument("--gallery", type=Path, required=True, metavar="DIR", help="known photos of each person")
     parser.add_argument("--probe", type=Path, required=True, metavar="DIR", help="photos to be named")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the answers as CSV")

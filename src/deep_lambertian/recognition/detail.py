@@ -90,16 +90,17 @@ def detail_terms(
     without their shading.
     """
     lights, black = fit_cones(surfaces, probes, precision), np.maximum(probes**2 @ precision, 1e-12)
-    sizes, moved = sizes_of(shape), shifted(probes.reshape(-1, *shape))
+    sizes, moved = sizes_of(shape), shifted(probes.reshape(-1, *shape).astype(np.float32))
     seen = [np.moveaxis(band(smaller(moved, size)), 0, 1) for size in sizes]  # (N, shifts, pixels)
     found = np.empty((1 + len(sizes), len(probes), len(bare)))
     found[0] = cone_residuals(surfaces, lights, probes, precision) / black[:, None]
     for some in _blocks(bare, max(1, PICTURES // len(probes))):
         pictures = np.concatenate([relit(bare[g], unit(surfaces[g]), lights[:, g]) for g in some], axis=1)
-        pictures = pictures.reshape(len(probes), -1, *shape)
+        pictures = pictures.reshape(len(probes), -1, *shape).astype(np.float32)
         starts = np.cumsum([0, *(len(bare[g]) for g in some[:-1])])
         for number, (size, probe) in enumerate(zip(sizes, seen, strict=True), 1):
-            alike = np.max(probe @ band(smaller(pictures, size)).swapaxes(1, 2), axis=1)
+            # Not by a matrix product, whose last digits would depend on how many there are.
+            alike = np.max(np.einsum("nsv,nkv->nsk", probe, band(smaller(pictures, size))), axis=1)
             found[number][:, some] = 1 - np.maximum.reduceat(alike, starts, axis=1)
     return np.maximum(found, 1e-9)
 

@@ -73,7 +73,7 @@ def subspace_distances(bases: np.ndarray, probes: np.ndarray) -> np.ndarray:
 
 def cone_distances(scaled_normals: np.ndarray, probes: np.ndarray, noise_var: np.ndarray) -> np.ndarray:
     r"""$\min_\ell \sum_i (v_i - \max(m_i^\top\ell, 0))^2 / \sigma_{v_i}^2$, (N, G), for surfaces (G, V, 3)."""
-    surfaces, probes, precision = (np.asarray(each, np.float32) for each in (scaled_normals, probes, 1 / noise_var))
+    surfaces, probes, precision = (np.asarray(each, np.float64) for each in (scaled_normals, probes, 1 / noise_var))
     lights = fit_cones(surfaces, probes, precision.reshape(-1))
     return cone_residuals(surfaces, lights, probes, precision.reshape(-1))
 
@@ -81,7 +81,7 @@ def cone_distances(scaled_normals: np.ndarray, probes: np.ndarray, noise_var: np
 def cone_residuals(surfaces: np.ndarray, lights: np.ndarray, probes: np.ndarray, precision: np.ndarray) -> np.ndarray:
     """Weighted squares (N, G) of what surfaces (G, V, 3) under lights (N, G, 3) leave of probes (N, V)."""
     found = [(probes - illuminate(surface, lights[:, g])) ** 2 @ precision for g, surface in enumerate(surfaces)]
-    return np.stack(found, axis=1).astype(np.float64)
+    return np.stack(found, axis=1)
 
 
 def nearest(distances: np.ndarray) -> np.ndarray:

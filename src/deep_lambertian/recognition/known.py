@@ -44,8 +44,8 @@ class Known:
     @cached_property
     def _prepared(self) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
         """What every probe needs: surfaces, precisions (V,), and the photos without their shading."""
-        surfaces, precision = np.asarray(self.scaled_normals, np.float32), self._precision.astype(np.float32)
-        photos = (np.asarray(mine, np.float32) for mine in self.photos)
+        surfaces, precision = np.asarray(self.scaled_normals, np.float64), self._precision
+        photos = (np.asarray(mine, np.float64) for mine in self.photos)
         return surfaces, precision, [unlit(mine, each, precision) for mine, each in zip(photos, surfaces, strict=True)]
 
     @property
@@ -55,7 +55,7 @@ class Known:
     def terms(self, probes: np.ndarray) -> np.ndarray:
         """The three distances (3, N, G) of the rule `detail`; where there is one size of detail, it counts for both."""
         surfaces, precision, bare = self._prepared
-        found = detail_terms(surfaces, bare, np.asarray(probes, np.float32), precision, self.shape)
+        found = detail_terms(surfaces, bare, np.asarray(probes, np.float64), precision, self.shape)
         return np.maximum(found[[0, 1, -1]], LEAST)
 
     def distances(self, probes: np.ndarray, rule: Rule = "detail") -> np.ndarray:
@@ -71,6 +71,25 @@ class Known:
         else:
             raise ValueError(f"rule: expected one of {', '.join(RULES)}, got {rule!r}")
         return np.maximum(found, LEAST)
+
+    def judged(
+        self, probes: np.ndarray, rule: Rule = "detail", odds: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Distances (N, G) of probes (N, V), and the probabilities of all people; with `odds` what they lack to 1 is a
+        stranger's. Of each probe there may be several croppings (N, K, V): for each person the nearest one counts.
+        """
+        probes = probes[:, None] if probes.ndim == 2 else probes
+        count, ways, pixels = probes.shape
+        flat = probes.reshape(-1, pixels)
+        terms = self.terms(flat) if rule == "detail" or odds is not None else None
+        every = np.prod(terms, axis=0) if terms is not None and rule == "detail" else self.distances(flat, rule)
+        best = every.reshape(count, ways, -1).argmin(axis=1)[:, None]
+        chosen = lambda table: np.take_along_axis(table.reshape(count, ways, -1), best, axis=1)[:, 0]
+        distances = chosen(every)
+        sure = probabilities(distances)
+        if odds is not None and terms is not None:
+            sure *= chance_known(odds, np.stack([chosen(term) for term in terms]))[:, None]
+        return distances, sure
 
 
 def _own(squares: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from deep_lambertian.inference.posterior import Posterior
 from deep_lambertian.model import DLN, Layout, load_model
 from deep_lambertian.recognition.distances import nearest
-from deep_lambertian.recognition.known import RULES, Known, Rule, chance_known, log_likelihoods, odds_of, probabilities
+from deep_lambertian.recognition.known import RULES, Known, Rule, log_likelihoods, odds_of
 from deep_lambertian.support.resampling import average_areas
 
 CHOICES = {"output": ("albedo", "scaled_normals"), "rule": RULES}
@@ -155,6 +155,8 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
     After `fit`, `scaled_normals_` (classes, V, 3) are the surfaces and `classes_` their labels.
     """
 
+    model: DLN | str | Path = "yaleb48"
+    _: KW_ONLY
     rule: Rule = "detail"
     strangers: bool = False
 
@@ -205,13 +207,10 @@ class LambertianSubspaceClassifier(ClassifierMixin, ImageEstimator):
         real and synthetic faces known from one image each, and has stayed for the others; of other objects it is a
         guess, and probabilities to rely on want calibrating.
         """
-        known = probabilities(self._distances(X))
-        if not self.strangers:
-            return known
-        chance = np.concatenate([chance_known(_needed(self.odds_), terms) for terms in self._each(X, Known.terms)])[
-            :, None
-        ]
-        return np.concatenate([known * chance, 1 - chance], axis=1)
+        odds = _needed(self.odds_) if self.strangers else None
+        known = np.concatenate(list(self._each(X, lambda known, probes: known.judged(probes, self.rule, odds)[1])))
+        rest = np.maximum(1 - known.sum(axis=1, keepdims=True), 0)
+        return np.concatenate([known, rest], axis=1) if self.strangers else known
 
     def _distances(self, X: Any) -> np.ndarray:
         """Distances (rows, classes)."""

@@ -1,8 +1,7 @@
 """Whose photo is this? People are known by a photo or more each, under any light; others are aligned and named."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -11,17 +10,20 @@ import numpy as np
 from deep_lambertian.data.folder import natural
 from deep_lambertian.data.images import decode, is_image_name
 from deep_lambertian.data.sources import Source, open_source
+from deep_lambertian.faces.find import TURN, move
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.placing import Placement, prepare_photos
-from deep_lambertian.recognition.known import Known, Rule, chance_known, odds_of, probabilities
+from deep_lambertian.recognition.known import Known, Rule, odds_of
 from deep_lambertian.support.files import write_csv
 from deep_lambertian.support.progress import track
 
 COLUMNS = ("probe", "truth", "label", "confidence", "nearest", "distance", "second", "second_distance", "problem")
 UNKNOWN = "unknown"
 THRESHOLD = 0.5  # of confidence, below which nobody is named
-TOGETHER = 64  # probes at a time
+# A face is found to within a pixel or two, and in strong light it is the size that is wrong: probes are compared at
+# some sizes about the one found, as logarithms, and in some places above and below, in parts of the height.
+SIZES, PLACES = (0.0, -0.08, -0.04, 0.04, 0.08), (0.0, -1 / 24, 1 / 24)
 
 
 @dataclass(frozen=True)
@@ -59,17 +61,8 @@ class Gallery:
     srgb: bool
 
     def answers(self, crops: np.ndarray, rule: Rule = "detail") -> tuple[np.ndarray, np.ndarray]:
-        """Distances (N, G) of crops (N, V), and the probabilities of all people."""
-        odds = odds_of(self.model.misfit)
-        if rule != "detail":
-            distances = self.known.distances(crops, rule)
-            return distances, probabilities(distances)
-        terms = self.known.terms(crops)
-        distances = np.prod(terms, axis=0)
-        sure = probabilities(distances)
-        if odds is not None:
-            sure *= chance_known(odds, terms)[:, None]
-        return distances, sure
+        """Distances (N, G) of crops (N, V), or of K of each photo (N, K, V), and the probabilities of all people."""
+        return self.known.judged(crops, rule, odds_of(self.model.misfit) if rule == "detail" else None)
 
 
 def list_people(path: str | Path) -> dict[str, list[str]]:
@@ -91,12 +84,12 @@ def learn_people(
     names, crops, problems = [], [], []
     with open_source(path) as source:
         for name, files in track(list(_people(source).items()), "reading the gallery"):
-            found = [_crop(model, source, file, align, srgb) for file in files]
+            found = [_crops(model, source, file, align, srgb) for file in files]
             problems += [each for each in found if isinstance(each, str)]
             usable = [each for each in found if not isinstance(each, str)]
             if usable:
                 names.append(name)
-                crops.append(np.stack(usable))
+                crops.append(np.concatenate([each[:1] for each in usable]))
     if len(names) < 2:
         raise ValueError(
             f"{path}: expected at least two people with a usable photo, got {len(names)}"
@@ -116,22 +109,18 @@ def recognize_photos(
     found: list[Answer] = []
     with open_source(path) as source:
         files = sorted((file for files in _people(source).values() for file in files), key=natural)
-        for names in batched(track(files, "recognizing"), TOGETHER):
-            crops = [_crop(gallery.model, source, name, gallery.align, gallery.srgb) for name in names]
-            usable = [crop.reshape(-1) for crop in crops if not isinstance(crop, str)]
-            rows = iter(zip(*gallery.answers(np.stack(usable), rule), strict=True) if usable else ())
-            for name, crop in zip(names, crops, strict=True):
-                truth = name.rpartition("/")[0]
-                if isinstance(crop, str):
-                    found.append(Answer(name, truth, problem=crop))
-                    continue
-                distances, sure = next(rows)
-                first, second = np.argsort(distances, kind="stable")[:2]
-                near, next_ = gallery.names[first], gallery.names[second]
-                label, chance = (near if sure[first] >= threshold else UNKNOWN), float(sure[first])
-                found.append(
-                    Answer(name, truth, label, chance, near, float(distances[first]), next_, float(distances[second]))
-                )
+        for name in track(files, "recognizing"):
+            truth, crops = name.rpartition("/")[0], _crops(gallery.model, source, name, gallery.align, gallery.srgb)
+            if isinstance(crops, str):
+                found.append(Answer(name, truth, problem=crops))
+                continue
+            (distances,), (sure,) = gallery.answers(crops.reshape(1, len(crops), -1), rule)
+            first, second = np.argsort(distances, kind="stable")[:2]
+            near, next_ = gallery.names[first], gallery.names[second]
+            label, chance = (near if sure[first] >= threshold else UNKNOWN), float(sure[first])
+            found.append(
+                Answer(name, truth, label, chance, near, float(distances[first]), next_, float(distances[second]))
+            )
     return found
 
 
@@ -159,12 +148,6 @@ def write_answers(path: str | Path, answers: Sequence[Answer]) -> None:
     write_csv(path, [COLUMNS, *shown])
 
 
-def batched(items: Iterable[str], count: int) -> Iterator[list[str]]:
-    items = iter(items)
-    while batch := list(islice(items, count)):
-        yield batch
-
-
 def _people(source: Source) -> dict[str, list[str]]:
     people: dict[str, list[str]] = {}
     for name in filter(is_image_name, source.names):
@@ -175,11 +158,17 @@ def _people(source: Source) -> dict[str, list[str]]:
     return {name: sorted(people[name], key=natural) for name in sorted(people, key=natural)}
 
 
-def _crop(model: DLN, source: Source, file: str, align: bool, srgb: bool) -> np.ndarray | str:
-    """The face of a photo at the model's size and brightness, or what is wrong with it."""
+def _crops(model: DLN, source: Source, file: str, align: bool, srgb: bool) -> np.ndarray | str:
+    """The face of a photo at the model's size and brightness, with croppings nearby if it was found (K, h, w); or what
+    is wrong with the photo.
+    """
     try:
         picture = decode(source.read(file), file, srgb=srgb, colour=True)
         photo = prepare_photos([(file, picture)], model, Placement(align=align))[0][0]
     except ValueError as error:  # no image, no face, several faces, black
         return str(error) if file in str(error) else f"{file}: {error}"
-    return (photo.exposure * photo.alignment.crop(photo.grey, model.shape)).astype(np.float32)
+    frames = [photo.alignment]
+    if np.isfinite(photo.alignment.score):
+        ways = [np.array([0, down, TURN * growth, 0]) for growth in SIZES for down in PLACES]
+        frames += [move(photo.alignment, way) for way in ways[1:]]
+    return np.stack([photo.exposure * frame.crop(photo.grey, model.shape) for frame in frames]).astype(np.float32)

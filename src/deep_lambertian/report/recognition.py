@@ -30,12 +30,13 @@ NAMES = {
     "gradientfaces": "Gradientfaces",
     "photo_detail": "detail of the photos alone",
 }
+TICKS = (0, 0.5, 1, 2, 5, 10, 20, 50, 100)
 Errors = Mapping[str, Mapping[str, Any]]  # of each method, by the number of images (`few_images.recognition_errors`)
 
 
 def recognition_section(recognition: Errors, heading: str, text: str, path: Path, group: str = "subset") -> Section:
     """Error against the number of images, with the interval over their choices; probes are in groups called so."""
-    with plot(path, 8.5, 5.2) as axes:
+    with plot(path, 10.5, 5.2) as axes:
         for number, name in enumerate(_best_first(recognition)):
             table = recognition[name]
             counts = sorted(int(k) for k in table)
@@ -48,10 +49,13 @@ def recognition_section(recognition: Errors, heading: str, text: str, path: Path
             (line,) = axes.plot(counts, errors, label=NAMES[name], linewidth=wide, linestyle=style, **marker)
             low, high = np.array([table[str(k)].get("interval", [e, e]) for k, e in zip(counts, errors, strict=True)]).T
             axes.fill_between(counts, low, high, color=line.get_color(), alpha=0.12, linewidth=0)
-        axes.set(xlabel="images of each", ylabel="error (%)", ylim=(0, None))
+        axes.set(xlabel="images of each", ylabel="error (%)")
+        axes.set_yscale("symlog", linthresh=1)  # the best lie below one per cent, the others far above
+        axes.set_ylim(0, 100)
+        axes.set_yticks(TICKS, [f"{tick:g}" for tick in TICKS])
         axes.set_xticks(_counts(recognition))
         axes.grid(alpha=0.3)
-        axes.legend(fontsize=8, loc="upper right", ncols=2)
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.01, 1))
     return Section(
         heading,
         f"{text} Shaded, and in brackets: 95 % interval of the mean over the choices of these images. Shadow-aware is "

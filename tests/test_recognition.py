@@ -131,7 +131,9 @@ def test_strangers_are_told_from_those_who_are_known():
     chance, known = chance_known(odds, terms[:, :, :5]), who < 5
     assert chance[known].mean() > 0.95
     assert chance[~known].mean() < 0.05
-    assert not learn_odds(terms[:, :0], who[:0], seed=0).any()  # nobody to learn from
+    nothing = people(24).terms(np.zeros((0, 576)))
+    assert nothing.shape == (3, 0, 3)
+    assert not learn_odds(nothing, who[:0], seed=0).any()  # nobody to learn from
 
 
 @pytest.fixture(scope="module")

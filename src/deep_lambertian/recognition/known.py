@@ -54,6 +54,8 @@ class Known:
 
     def terms(self, probes: np.ndarray) -> np.ndarray:
         """The three distances (3, N, G) of the rule `detail`; where there is one size of detail, it counts for both."""
+        if not len(probes):
+            return np.empty((3, 0, len(self.photos)))
         surfaces, precision, bare = self._prepared
         found = detail_terms(surfaces, bare, np.asarray(probes, np.float64), precision, self.shape)
         return np.maximum(found[[0, 1, -1]], LEAST)

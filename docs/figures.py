@@ -15,7 +15,6 @@ import deep_lambertian as dl
 from deep_lambertian.data.images import grey, normal_colours, sheet
 from deep_lambertian.support.files import atomic_write
 from deep_lambertian.synthetic.heads import draw_faces
-from deep_lambertian.synthetic.portrait import draw_portrait
 from deep_lambertian.synthetic.scenes import shade
 
 HERE = Path(__file__).parent
@@ -24,34 +23,35 @@ Tile = tuple[str, np.ndarray]
 
 
 def portrait() -> Image.Image:
-    """A photo, what is found in it, and the photo under three new lights."""
-    from deep_lambertian.geometry import direction
-    from deep_lambertian.report.photo import to_bytes
+    """A photograph, what is found in it, and the photograph under three new lights."""
+    from skimage.data import astronaut  # of NASA, in the public domain
 
-    drawn = draw_portrait(5, light=(0.3, 0.1, 0.9))
-    result = dl.infer_photos(dl.load_model("yaleb24"), [("portrait.png", drawn.photo)])
+    from deep_lambertian.data.images import srgb_to_linear
+    from deep_lambertian.geometry import direction
+    from deep_lambertian.report.photo import AMBIENT, facing, to_bytes
+
+    result = dl.infer_photos(dl.load_model("yaleb24"), [("astronaut.png", srgb_to_linear(astronaut() / 255))])
     height, width = 176, 150
-    middle = round(result.photos[0].alignment.centre[0])
-    window = slice(middle - 204, middle + 204)
+    rows, columns = slice(20, 256), slice(124, 324)
 
     def look(picture: np.ndarray) -> np.ndarray:
-        return to_bytes(picture[:, window], True)
+        return to_bytes(picture[rows, columns], True)
 
     shown = [
         ("the photo", look(result.photos[0].colour)),
-        ("albedo", to_bytes(result.albedo / result.albedo.max(), True)),
+        ("albedo", to_bytes(facing(result.albedo, result.posterior), True)),
         ("normals", normal_colours(result.normals)),
         (f"spread, up to {result.posterior.normals_std.max():.0f}°", heat(result.posterior.normals_std)),
     ]
     relit = []
     for words, toward in (
         ("as found", result.posterior.lights[0] / np.linalg.norm(result.posterior.lights[0])),
-        ("lit from the left", direction(-60, 5)),
-        ("from the right", direction(60, 5)),
-        ("from above", direction(0, 60)),
+        ("lit from the left", direction(-45, 10)),
+        ("from the right", direction(45, 10)),
+        ("from above", direction(0, 45)),
     ):
-        strength = result.as_bright(toward, 0, 0.1)
-        relit.append((words, look(result.relight_photo(strength * toward, 0, 0.1 * strength))))
+        strength = result.as_bright(toward, 0, AMBIENT)
+        relit.append((words, look(result.relight_photo(strength * toward, 0, AMBIENT * strength))))
     return album([[(words, picture, width) for words, picture in row] for row in (shown, relit)], height)
 
 

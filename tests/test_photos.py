@@ -14,6 +14,7 @@ from deep_lambertian.inference.posterior import Diagnostics, Posterior
 from deep_lambertian.photos.placing import Placement, mean_image, place, prepare_photos
 from deep_lambertian.photos.result import chroma, infer_photos, refine
 from deep_lambertian.recognition.distances import relighting_rmse
+from deep_lambertian.report.photo import facing
 from deep_lambertian.support.resampling import enlarge_cubic
 from deep_lambertian.synthetic.heads import draw_faces
 from deep_lambertian.synthetic.portrait import draw_portrait
@@ -73,13 +74,19 @@ def test_brightness_of_the_camera_does_not_matter(result, model, portrait):
 
 
 def test_the_photo_under_its_own_light_is_the_photo(result):
-    """Where the surface faces the light, dividing by its shading and multiplying by it again changes nothing."""
-    photo, post = result.photos[0], result.posterior
-    again = result.relight_photo(post.lights[0])
-    lit = photo.alignment.crop(again, (48, 42))
-    before = photo.alignment.crop(photo.colour, (48, 42))
-    bright = enlarge_cubic(post.relight(post.lights[0]), (48, 42)) > 0.2
-    assert np.abs(lit - before)[bright].max() < 0.02
+    """In shadow too, of which the light at hand explains little."""
+    photo, light = result.photos[0], result.posterior.lights[0]
+    np.testing.assert_allclose(result.relight_photo(light), np.clip(photo.colour, 0, 1), atol=1e-5)
+    # The object alone comes from the surface, which explains all of the photo but for shadows and highlights.
+    alone, seen = result.relight(light), photo.crop(result.colour.shape[:2])
+    assert np.median(np.abs(alone - seen)) < 0.02
+    assert np.mean(alone) == pytest.approx(np.mean(seen), rel=0.1)
+
+
+def test_what_is_dark_in_the_photo_is_dark_in_the_albedo(result, model, portrait):
+    darker = infer_photos(model, [("me.png", 0.4 * portrait.photo)], sampler=model.sampler.override(**SHORT))
+    shown, dark = (facing(each.albedo, each.posterior).mean() for each in (result, darker))
+    assert dark == pytest.approx(0.4 * shown, rel=0.05)
 
 
 def test_relighting_changes_the_face_and_nothing_far_from_it(result):

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--elevation", type=float, metavar="E", help="degrees above the viewer")
     parser.add_argument("--strength", type=float, default=1, metavar="S", help="as a part of the photo's (default: 1)")
     parser.add_argument("--sweep", type=int, metavar="N", help="N pictures with the light going round")
-    parser.add_argument("--gif", action="store_true", help="with --sweep: one moving picture")
+    parser.add_argument("--gif", action="store_true", help="with --sweep: one moving picture, of at most 320 pixels")
     around = "light from all around, as a part of the other (default: 0.3)"
     parser.add_argument("--ambient", type=float, default=0.3, metavar="A", help=around)
     parser.add_argument("--photo", type=int, default=1, metavar="I", help="which photo, from 1 (default: 1)")

@@ -39,7 +39,8 @@ MUCH = 0.05  # of the object that is white: worth a word
 
 @dataclass(frozen=True)
 class Result:
-    """`posterior` at the model's size; `scaled_normals` a·n and `colour`, both (h, w, 3), at the photo's own.
+    """`posterior` at the model's size; `scaled_normals` a·n and `colour`, both (h, w, 3), at the photo's own size, and
+    in the exposure of the first: under the light that was found the surface is as bright as it is there.
 
     `colour` is what each channel has of the luminance. `notes` say in sentences what was assumed.
     """
@@ -89,12 +90,15 @@ class Result:
     def relight_part(
         self, light: ArrayLike, number: int = 0, ambient: float = 0.0
     ) -> tuple[tuple[slice, slice], np.ndarray]:
-        """The same, for the part of the photo alone that is not left as it is: rows and columns, and their colours."""
+        """The same, for the part of the photo alone that is not left as it is: rows and columns, and their colours.
+
+        What is brighter than its shading explains stays: under the light that was found, the photo is as it was.
+        """
         photo = self.photos[number]
-        shading = self.normals @ self.posterior.lights[number]
+        shading = illuminate(self.normals, self.posterior.lights[number])
         least = LEAST_SHADING * float(np.linalg.norm(self.posterior.lights[number]))
         new = self.relight(light, ambient) @ LUMINANCE / np.maximum(self._length, 1e-6)
-        gain = new / np.maximum(shading, least)
+        gain = 1 + (new - shading) / np.maximum(shading, least)
         reach = photo.reach
         return reach.where, np.clip(photo.colour[reach.where] * reach.spread(gain)[..., None], 0, 1)
 
@@ -197,7 +201,7 @@ def refine_photos(
         how,
         "Brightness was matched to the model's: " + ", ".join(f"{p.name} × {p.exposure:.2f}" for p in photos) + ".",
     )
-    scaled = (albedo[..., None] * normals).astype(np.float32)
+    scaled = (albedo[..., None] * normals / photos[0].exposure).astype(np.float32)
     return Result(post, tuple(photos), scaled, chroma([photo.crop(size) for photo in photos]), srgb, notes)
 
 

@@ -22,6 +22,7 @@ from deep_lambertian.surface import illuminate
 
 MOST_ROWS = 384  # of the surface on the page, which it carries as text: 4 MB in colour
 LONGEST = 1024  # pixels of a photo's longer side: more than the page ever shows
+MOVING = 320  # of a moving picture's, whose frames add up
 BALL = 128  # pixels across the drawn sphere
 # Of the colour map cividis (Nuñez, Anderton & Renslow, 2018): even to the eye, the same to one that is colour-blind.
 COLOURS = ("#00224e", "#1a386f", "#434e6c", "#61656f", "#7d7c78", "#9b9476", "#bcae6c", "#dec958", "#fee838")
@@ -53,7 +54,7 @@ def save_files(out: str | Path, result: Result, title: str, submit: Callable[...
             relit = [later(save_relit, f"relit_{i}.png", result, photo, at) for i, at in enumerate(TURNED.values())]
             later(result.save, "result.npz")
             albedo, normals = result.albedo.astype(np.float32), result.normals.astype(np.float32)
-            later(save_png16, "albedo.png", encode(albedo / max(1.0, float(albedo.max())), result.srgb))
+            later(save_png16, "albedo.png", encode(facing(albedo, post), result.srgb))
             later(save_png16, "normals.png", (normals + 1) / 2)
             later(np.save, "albedo.npy", albedo)
             later(np.save, "normals.npy", normals)
@@ -110,6 +111,11 @@ def summary(post: Posterior) -> dict[str, float]:
     }
 
 
+def facing(albedo: np.ndarray, post: Posterior) -> np.ndarray:
+    """How bright the surface would be in the first photo where it faced the light: what is dark there stays dark."""
+    return albedo * np.float32(np.linalg.norm(post.lights[0]))
+
+
 def encode(values: np.ndarray, srgb: bool) -> np.ndarray:
     """Linear light as the numbers of a file."""
     return linear_to_srgb(values) if srgb else np.clip(values, 0, 1)
@@ -129,8 +135,8 @@ def save_picture(path: str | Path, picture: np.ndarray) -> None:
 
 
 def save_gif(path: str | Path, pictures: list[np.ndarray], milliseconds: int = 80) -> None:
-    """A moving picture without end."""
-    first, *rest = [Image.fromarray(picture) for picture in pictures]
+    """A moving picture without end, of a size that can be sent to people."""
+    first, *rest = [Image.fromarray(thumbnail(picture, MOVING)) for picture in pictures]
     with atomic_write(path) as file:
         first.save(file, "GIF", save_all=True, append_images=rest, duration=milliseconds, loop=0)
 
@@ -263,14 +269,13 @@ def _png(picture: np.ndarray) -> str:
 
 
 def _maps(page: Page) -> tuple[np.ndarray, np.ndarray]:
-    """Albedo in colour, of which the brightest is 1, and normals, with the finer detail if there is any."""
+    """Albedo in colour, as bright as the photo, and normals, with the finer detail if there is any."""
     post, surface = page.posterior, page.scaled_normals
     albedo, normals = post.albedo, post.normals
     if surface.shape[:2] != post.shape:
         albedo = np.linalg.norm(surface, axis=-1)
         normals = surface / np.maximum(albedo, 1e-9)[..., None]
-    albedo = albedo[..., None] * page.factors
-    return albedo / max(float(np.quantile(albedo, 0.995)), 1e-9), normals
+    return facing(albedo[..., None] * page.factors, post), normals
 
 
 def _spread(name: str, values: np.ndarray, unit: str) -> dict[str, Any]:

@@ -151,7 +151,11 @@ def load_photos(
 
 def natural(name: str) -> list[tuple[int, str]]:
     """The order a person expects, in which `cat.2` comes before `cat.10`: lights are listed in it."""
-    return [(int(part), "") if part.isdecimal() and part.isascii() else (-1, part) for part in re.split(r"([0-9]+)", name) if part]
+    return [
+        (int(part), "") if part.isdecimal() and part.isascii() else (-1, part)
+        for part in re.split(r"([0-9]+)", name)
+        if part
+    ]
 
 
 def _is_mask(file: str) -> bool:

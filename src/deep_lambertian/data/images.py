@@ -1,6 +1,7 @@
 """Pictures: files to arrays of linear light, photos of one thing, and arrays to pictures and PNG files."""
 
 import io
+import re
 import struct
 import warnings
 import zlib
@@ -46,7 +47,7 @@ def decode(data: bytes, name: str = "image", *, srgb: bool = True, colour: bool 
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
                 width, height = image.size
                 if width * height > MOST_PIXELS:
-                    raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got {width}×{height}")
+                    raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got {width * height}")
                 deep = _is_deep(image)
                 if deep and image.format == "PNG":
                     values = _deep_numbers(image, data)
@@ -60,7 +61,8 @@ def decode(data: bytes, name: str = "image", *, srgb: bool = True, colour: bool 
     except UnidentifiedImageError as error:
         raise ImageError(f"{name}: expected an image ({', '.join(FORMATS)}), got something else") from error
     except Image.DecompressionBombError as error:  # Pillow's own limit, far above ours
-        raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got more") from error
+        got = re.findall(r"[0-9]+", str(error))[:1] or ["more"]
+        raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got {got[0]}") from error
     except Exception as error:  # Pillow's decoders raise many kinds of errors on damaged files
         raise ImageError(f"{name}: a damaged image ({error or type(error).__name__})") from error
     if values.dtype == np.uint8:  # by a table of all tones: powers of millions of numbers take long

@@ -1,5 +1,6 @@
 """What was traced is traced once, and only for what it was traced for."""
 
+import json
 import os
 
 import jax
@@ -7,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from deep_lambertian.cli import keep_compilations, main
 from deep_lambertian.inference import chain
-from deep_lambertian.support import compiled
+from deep_lambertian.support import cache, compiled
 
 LOG: list[str] = []
 
@@ -59,6 +61,78 @@ def test_other_shapes_types_and_settings_are_other_programs(folder, monkeypatch)
     monkeypatch.setattr(compiled, "_code", lambda: "another version")
     compiled.program(twice, x)
     assert LOG == ["traced"]
+
+
+@pytest.mark.parametrize("at", range(0, 100, 7))
+def test_a_flipped_bit_anywhere_is_noticed(folder, monkeypatch, at):
+    """StableHLO is parsed long after the file was read: only the checksum knows in time."""
+    x = np.arange(3, dtype=np.float32)
+    compiled.program(twice, x)
+    (path,) = folder.glob("traced-*")
+    whole = bytearray(path.read_bytes())
+    whole[at * len(whole) // 100] ^= 4
+    path.write_bytes(whole)
+    forget(monkeypatch)
+    np.testing.assert_array_equal(compiled.program(twice, x)(x)["twice"], 2 * x)
+    assert LOG == ["traced"]
+    assert path.read_bytes() != whole
+
+
+def test_what_is_whole_but_of_no_use_is_traced_anew(folder, monkeypatch):
+    x, y = np.arange(3, dtype=np.float32), np.arange(4, dtype=np.float32)
+    compiled.program(twice, x)
+    (path,) = folder.glob("traced-*")
+    exported, once = compiled._lowered, []
+
+    def fails_once(*arguments):
+        once.append(path.exists())
+        return exported(*arguments) if len(once) > 1 else pytest.fail.Exception  # no pair
+
+    monkeypatch.setattr(compiled, "_lowered", fails_once)
+    forget(monkeypatch)
+    np.testing.assert_array_equal(compiled.program(twice, x)(x)["twice"], 2 * x)
+    assert LOG == ["traced"]
+    assert once == [True, True]
+    assert compiled.program(twice, y)(y)["twice"].shape == (4,)
+
+
+def test_the_cache_is_private_pruned_shown_and_cleared(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv(cache.VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place, umask = tmp_path / "deep_lambertian" / "compiled", os.umask(0o000)
+    try:
+        keep_compilations()
+    finally:
+        os.umask(umask)
+    assert os.environ.pop(cache.VARIABLE) == str(place)
+    assert place.stat().st_mode & 0o777 == 0o700
+    for age, name in enumerate(("traced-b", "x-cache", "traced-a", "notes.txt")):
+        (place / name).write_bytes(bytes(100))
+        os.utime(place / name, (1000 - age, 1000 - age))
+    assert cache.prune(place, most=200) == cache.Contents(str(place), 1, 100)
+    assert sorted(path.name for path in place.iterdir()) == ["notes.txt", "traced-b", "x-cache"]  # the oldest went
+    assert main(["cache", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"folder": str(place), "files": 2, "bytes": 200, "cleared": False}
+    assert main(["cache", "--clear"]) == 0
+    assert capsys.readouterr().out == f"{place}: removed 2 files, 0.0 MB\n"
+    assert [path.name for path in place.iterdir()] == ["notes.txt"]
+
+
+def test_a_cache_that_others_may_write_to_is_not_used(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv(cache.VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    place = tmp_path / "deep_lambertian" / "compiled"
+    place.mkdir(parents=True)
+    place.chmod(0o775)
+    keep_compilations()
+    keep_compilations(quiet=True)
+    assert "expected that nobody else may write there" in (said := capsys.readouterr().err)
+    assert said.count("\n") == 1
+    place.chmod(0o700)
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    keep_compilations()
+    assert "expected a folder of your own" in capsys.readouterr().err
+    assert cache.VARIABLE not in os.environ
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", None])

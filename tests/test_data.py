@@ -220,6 +220,13 @@ def own_objects(root: Path, lights: str | None = "lights.txt") -> Path:
     return root
 
 
+def test_odd_numbers_of_lights_and_names():
+    for text in (b"inf 0 0 1", b"nan 0 0 1", b"-inf 0 0", b"1e400 0 0 1"):
+        with pytest.raises(ValueError, match=r"lights.txt: expected"):
+            read_lights(text, "lights.txt", ["a.png"])
+    assert natural("²1.png") == [(-1, "²"), (1, ""), (-1, ".png")]
+
+
 @pytest.mark.parametrize("lights", ["lights.txt", "lights.csv", None])
 def test_own_objects_with_masks_and_lights(tmp_path, lights):
     data = load_folder(own_objects(tmp_path / "mine", lights), size=10, srgb=False)

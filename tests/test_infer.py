@@ -1,5 +1,8 @@
 """Inference as a user meets it: what is known is used, what is masked is not, and what is reported is right."""
 
+import json
+from contextlib import suppress
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +12,7 @@ import deep_lambertian as dl
 from conftest import dome
 from deep_lambertian.inference import chain, observers
 from deep_lambertian.inference.sampler import PRESETS, Sampler
+from deep_lambertian.support.archives import read_npz
 from deep_lambertian.support.progress import show_progress
 
 RING = np.array(
@@ -279,6 +283,36 @@ def test_joint_prior_and_the_papers_sizes_run():
     assert np.isfinite(
         joint.infer(np.full((2, 8, 8), 0.4), sampler=joint.sampler.override(shadow=dl.ShadowLabels())).normals
     ).all()
+
+
+def test_a_damaged_posterior_is_one_error(small, tmp_path):
+    """However it is damaged; and one of before, without a checksum, is read."""
+    path, rng = tmp_path / "post.npz", np.random.default_rng(0)
+    small.infer(small.sample(1, seed=1).images[0], iterations=4, chains=1).save(path)
+    whole = path.read_bytes()
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for at in rng.integers(0, len(whole), rng.integers(1, 4)):
+            damaged[at] = rng.integers(0, 256)
+        path.write_bytes(damaged[: rng.integers(1, len(whole)) if rng.random() < 0.2 else None])
+        with suppress(ValueError):
+            dl.Posterior.load(path)
+    path.write_bytes(whole)
+    arrays = read_npz(path)
+    header = json.loads(str(arrays.pop("header")))
+    wrong = arrays | {"albedo": arrays["albedo"] + 1}
+    np.savez(path, header=np.array(json.dumps(header)), **wrong)
+    with pytest.raises(ValueError, match=r"post.npz: .* its checksum is not that of its contents"):
+        dl.Posterior.load(path)
+    del header["checksum"]
+    np.savez(path, header=np.array(json.dumps(header)), **wrong)
+    np.testing.assert_array_equal(dl.Posterior.load(path).albedo, wrong["albedo"])
+    np.savez(path, header=np.array(json.dumps(header)), **wrong | {"lights": np.zeros(3, np.float32)})
+    with pytest.raises(ValueError, match=r"post.npz: expected a whole posterior, got one without"):
+        dl.Posterior.load(path)
+    np.savez_compressed(path, zeros=np.zeros(300 * 2**20, np.uint8))
+    with pytest.raises(ValueError, match="expected at most 268435456"):
+        dl.Posterior.load(path)
 
 
 def test_posterior_is_saved_and_loaded(small, tmp_path):

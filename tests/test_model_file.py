@@ -49,10 +49,11 @@ def saved(tmp_path) -> Path:
 
 
 def rewrite(path: Path, header=None, tensors=None) -> None:
-    """Change a model file's description or its tensors."""
+    """Change a model file's description or its tensors; it has no checksum then, like files of before."""
     content = load_file(path)
     with models.safe_open(path, framework="numpy") as file:
         described = json.loads(file.metadata()[models.KEY])
+    described.pop("checksum")
     (header or (lambda d: None))(described)
     (tensors or (lambda d: None))(content)
     save_file(content, path, metadata={models.KEY: json.dumps(described)})
@@ -77,6 +78,8 @@ def test_a_newer_version_is_refused(saved):
         (lambda d: d.update(prior={"kind": "os.system"}), None, "os.system"),
         (lambda d: d.pop("shape"), None, "shape"),
         (lambda d: d.update(prior=3), None, "consistent"),
+        (lambda d: d.update(shape=[-2, -2]), None, "expected 4 pixels, as the parameters have, got -2×-2"),
+        (lambda d: d.update(version=[]), None, "consistent"),
     ],
 )
 def test_wrong_contents_are_refused(saved, header, tensors, message):
@@ -84,6 +87,18 @@ def test_wrong_contents_are_refused(saved, header, tensors, message):
     with pytest.raises(dl.ModelFileError, match=message) as caught:
         dl.load_model(saved)
     assert str(saved) in str(caught.value)
+
+
+def test_a_changed_bit_is_noticed_and_files_of_before_are_read(saved):
+    whole = saved.read_bytes()
+    rewrite(saved)
+    dl.load_model(saved)  # without a checksum
+    saved.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(dl.ModelFileError, match="its checksum is not that of its contents"):
+        dl.load_model(saved)
+    save_file({"x": np.ones(1)}, saved, metadata={models.KEY: '{"a":' * 10_000 + "1" + "}" * 10_000})
+    with pytest.raises(dl.ModelFileError, match="nested without end"):
+        dl.load_model(saved)
 
 
 def test_foreign_files_are_refused(tmp_path):

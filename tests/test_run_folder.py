@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
-from deep_lambertian.support.run_folder import RunFolder, differences
+from deep_lambertian.support.run_folder import KEY, RunFolder, differences
 
 
 def test_a_stage_is_made_once(tmp_path):
@@ -58,17 +59,53 @@ def test_other_files_are_results_too(tmp_path):
 
 def test_checkpoints_rotate_and_damaged_ones_are_passed_over(tmp_path):
     folder = RunFolder(tmp_path, "training", {})
-    assert folder.latest_checkpoint() is None
+    assert folder.latest_checkpoint(lambda *found: found) is None
     for step in range(1, 6):
         folder.save_checkpoint(step, {"x": np.full(3, step)}, {"step": step})
     assert [p.name for p in folder.checkpoints()] == [f"step-{s:06}.safetensors" for s in (3, 4, 5)]
     newest = folder.checkpoints()[-1]
     newest.write_bytes(newest.read_bytes()[:-5])
     with pytest.warns(UserWarning, match="a damaged checkpoint is passed over"):
-        found = folder.latest_checkpoint()
+        found = folder.latest_checkpoint(lambda *found: found)
     assert found is not None
-    assert found[1] == {"step": 4}
-    np.testing.assert_array_equal(found[0]["x"], 4)
+    assert (found[0], found[2]) == (4, {"step": 4})
+    np.testing.assert_array_equal(found[1]["x"], 4)
+
+
+@pytest.mark.parametrize("damage", ["a bit", "another step", "a list", "no description", "refused"])
+def test_a_checkpoint_that_is_another_is_passed_over(tmp_path, damage):
+    folder = RunFolder(tmp_path, "training", {})
+    for step in (1, 2):
+        folder.save_checkpoint(step, {"x": np.full(3, float(step))}, {"iteration": step})
+    newest = folder.checkpoints()[-1]
+    if damage == "a bit":
+        newest.write_bytes(newest.read_bytes()[:-1] + b"\x41")  # another number, which is as good as any
+    elif damage == "another step":
+        newest.rename(newest.with_name("step-000009.safetensors"))
+    elif damage != "refused":
+        save_file({"x": np.ones(3)}, newest, {KEY: "[1, 2]"} if damage == "a list" else None)
+
+    def restore(step, arrays, meta):
+        if damage == "refused" and step == 2:
+            raise ValueError("no such iteration")
+        return meta["iteration"], arrays["x"].tolist()
+
+    with pytest.warns(UserWarning, match="a damaged checkpoint is passed over"):
+        assert folder.latest_checkpoint(restore) == (1, [1.0, 1.0, 1.0])
+
+
+@pytest.mark.parametrize("suffix", ["npz", "json"])
+def test_a_damaged_stage_is_made_again(tmp_path, suffix):
+    folder = RunFolder(tmp_path, "experiment", {})
+    ask = {
+        "npz": lambda: folder.arrays("stage", lambda: {"x": np.arange(3)})["x"].tolist(),
+        "json": lambda: folder.figures("stage", lambda: {"x": [0, 1, 2]})["x"],
+    }[suffix]
+    assert ask() == [0, 1, 2]
+    (tmp_path / "stages" / f"stage.{suffix}").write_bytes(b"{")
+    with pytest.warns(UserWarning, match="a damaged stage is made again"):
+        assert ask() == [0, 1, 2]
+    assert ask() == [0, 1, 2]
 
 
 def test_only_the_first_process_writes(tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.priors import DBN, Prior, Product
 from deep_lambertian.priors.contract import check_array
 from deep_lambertian.support import draws
+from deep_lambertian.support.archives import DAMAGE
 from deep_lambertian.surface import Shape, Surface, as_picture, render
 
 
@@ -66,7 +67,7 @@ class DLN:
         if self.misfit is not None:
             self.misfit.validate(self.params.pixels)
         (height, width), pixels = self.shape, self.params.pixels
-        if height * width != pixels:
+        if height * width != pixels or height < 1 or width < 1:
             raise ValueError(f"shape: expected {pixels} pixels, as the parameters have, got {height}×{width}")
 
     @classmethod
@@ -261,7 +262,7 @@ def load_model(path: str | Path) -> DLN:
     try:
         height, width = header["shape"]
         return DLN(params, (height, width), header["preset"], dict(header["info"]), misfit)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except DAMAGE as error:
         raise models.ModelFileError(f"{path}: expected a consistent {models.KEY} model, got {error}") from error
 
 

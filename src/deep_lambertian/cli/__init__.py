@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
-from pathlib import Path
 from typing import NoReturn
 
+from deep_lambertian.support.cache import VARIABLE, make_private, place, prune
 from deep_lambertian.support.progress import show_progress
 
 # Each is a module here: the first line of its docstring is the summary, EXAMPLE the end of its help.
-COMMANDS = ("demo", "train", "infer", "relight", "recognize", "reproduce", "models", "data", "bench")
+COMMANDS = ("demo", "train", "infer", "relight", "recognize", "reproduce", "models", "data", "cache", "bench")
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
@@ -62,7 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     asked = next((each for each in arguments if not each.startswith("-")), "")  # what comes before it takes no value
     options = build_parser(asked).parse_args(arguments)
-    keep_compilations()
+    if options.command != "cache":  # which looks at it as it is
+        keep_compilations(options.quiet)
     run: Callable[[argparse.Namespace], int | None] = options.run
     show = sys.stderr.isatty() and not options.quiet and not getattr(options, "process_id", None)
     try:
@@ -104,19 +105,20 @@ def in_a_line(error: BaseException) -> str:
     return " ".join(str(error).split())
 
 
-def keep_compilations() -> None:
+def keep_compilations(quiet: bool = False) -> None:
     """Have JAX keep what it compiles in the user's cache: the second run of a command starts in a moment.
 
-    A cache of the user's own choice, or none, is left as it is; where it cannot be written there is none.
+    A cache of the user's own choice, or none, is left as it is; where there can be none, a line says why.
     """
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    if VARIABLE in os.environ:
         return
     try:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        folder = Path(home) / "deep_lambertian" / "compiled"
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):
+        folder = place()
+        make_private(folder)
+        prune(folder)
+    except OSError as error:
+        if not quiet:
+            print(f"dln: {in_a_line(error)}", file=sys.stderr)
         return
-    if os.access(folder, os.W_OK):
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
-        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+    os.environ[VARIABLE] = str(folder)
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")

@@ -151,7 +151,11 @@ def load_photos(
 
 def natural(name: str) -> list[tuple[int, str]]:
     """The order a person expects, in which `cat.2` comes before `cat.10`: lights are listed in it."""
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"([0-9]+)", name) if part]
+    return [
+        (int(part), "") if part.isdecimal() and part.isascii() else (-1, part)
+        for part in re.split(r"([0-9]+)", name)
+        if part
+    ]
 
 
 def _is_mask(file: str) -> bool:
@@ -199,7 +203,7 @@ def read_lights(data: bytes, name: str, images: Sequence[str]) -> list[np.ndarra
                 lights = [np.array(row, np.float32) for row in rows]
         else:
             numbers = np.array(text.split(), np.float32)
-            if len(numbers) % 3 == 1 and int(numbers[0]) == (len(numbers) - 1) // 3:
+            if len(numbers) % 3 == 1 and numbers[0] == (len(numbers) - 1) // 3:
                 numbers = numbers[1:]
             lights = list(numbers.reshape(-1, 3))
     except (ValueError, csv.Error) as error:

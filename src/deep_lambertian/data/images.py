@@ -1,6 +1,7 @@
 """Pictures: files to arrays of linear light, photos of one thing, and arrays to pictures and PNG files."""
 
 import io
+import re
 import struct
 import warnings
 import zlib
@@ -41,20 +42,27 @@ def decode(data: bytes, name: str = "image", *, srgb: bool = True, colour: bool 
         raise ImageError(f"{name}: expected an image, got an empty file")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is below
             warnings.filterwarnings("ignore", message=".*(EXIF|metadata|tag|Corrupt|Truncated).*")
             with Image.open(io.BytesIO(data), formats=FORMATS) as image:
                 width, height = image.size
                 if width * height > MOST_PIXELS:
-                    raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got {width}×{height}")
-                image.load()
-                values = _numbers(_upright(image), name)
+                    raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got {width * height}")
+                deep = _is_deep(image)
+                if deep and image.format == "PNG":
+                    values = _deep_numbers(image, data)
+                else:
+                    image.load()
+                    values = _numbers(_upright(image), name)
+                    if deep:
+                        warnings.warn(f"{name}: of its 16 bits the upper 8 are read; a PNG is read whole", stacklevel=2)
     except ImageError:
         raise
     except UnidentifiedImageError as error:
         raise ImageError(f"{name}: expected an image ({', '.join(FORMATS)}), got something else") from error
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got more ({error})") from error
+    except Image.DecompressionBombError as error:  # Pillow's own limit, far above ours
+        got = re.findall(r"[0-9]+", str(error))[:1] or ["more"]
+        raise ImageError(f"{name}: expected at most {MOST_PIXELS} pixels, got {got[0]}") from error
     except Exception as error:  # Pillow's decoders raise many kinds of errors on damaged files
         raise ImageError(f"{name}: a damaged image ({error or type(error).__name__})") from error
     if values.dtype == np.uint8:  # by a table of all tones: powers of millions of numbers take long
@@ -95,6 +103,26 @@ def _upright(image: Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(image)
     except Exception:  # a damaged EXIF block says nothing about which way is up
         return image
+
+
+def _is_deep(image: Image.Image) -> bool:
+    """Whether Pillow would drop the lower half of numbers of 16 bits, as it does in colour and with transparency."""
+    kept = image.mode in ("F", "I") or image.mode.startswith("I;16")
+    return not kept and any(word in repr(image.tile) for word in (";16", "65535"))
+
+
+def _deep_numbers(image: Image.Image, data: bytes) -> np.ndarray:
+    """Values in [0, 1], (H, W) or (H, W, 3), of a PNG of 16 bits, turned upright channel by channel."""
+    from deep_lambertian.data.deep_png import read_deep_png
+
+    channels = []
+    found = read_deep_png(data)
+    for numbers in np.moveaxis(np.atleast_3d(found), -1, 0):
+        channel = Image.fromarray(np.ascontiguousarray(numbers))
+        channel.info = dict(image.info)
+        channels.append(np.asarray(_upright(channel)))
+    values = np.stack(channels, axis=-1).astype(np.float32) / 65535
+    return values[..., 0] if found.ndim == 2 else values
 
 
 def _numbers(image: Image.Image, name: str) -> np.ndarray:

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 from deep_lambertian.inference.chain import Sampled
 from deep_lambertian.inference.observers import Diagnostics, record_of
 from deep_lambertian.inference.sampler import Sampler
+from deep_lambertian.support.archives import DAMAGE
 from deep_lambertian.support.files import load_arrays, part, save_arrays
 from deep_lambertian.surface import Leaf, Shape, as_field, as_picture, illuminate
 
@@ -177,8 +178,16 @@ class Posterior:
             diagnostics = Diagnostics(part(arrays, "trace/"), int(header["burn_in"]), arrays["acceptance"])
             values = {name: arrays[name] for name in _ARRAYS}
             samples, spread = part(arrays, "samples/"), part(arrays, "spread/")
-            return cls(**values, diagnostics=diagnostics, samples=samples, spread=spread, info=header["info"])
-        except (KeyError, TypeError, ValueError) as error:
+            (height, width), images = values["albedo"].shape, len(values["lights"])
+            for name, value in values.items():
+                of = (images,) if name.startswith(("lights", "shadows")) else ()
+                wanted = of + (() if name.startswith("lights") else (height, width))
+                wanted += (3,) if name.removesuffix("_std") in ("lights", "scaled_normals") or name == "normals" else ()
+                if value.shape != wanted or value.dtype.kind != "f":
+                    raise ValueError(f"{name} as numbers of shape {wanted}, but {value.dtype} of {value.shape}")
+            info = dict(header["info"])
+            return cls(**values, diagnostics=diagnostics, samples=samples, spread=spread, info=info)
+        except DAMAGE as error:
             raise ValueError(f"expected a whole posterior, got one without {error}") from error
 
     def save(self, path: str | Path) -> None:
@@ -188,7 +197,11 @@ class Posterior:
     @classmethod
     def load(cls, path: str | Path) -> "Posterior":
         """Read a file that `save` wrote. Nothing in the file is executed."""
-        return cls.restore(*load_arrays(path, FORMAT))
+        found = load_arrays(path, FORMAT)
+        try:
+            return cls.restore(*found)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
 
 _ARRAYS = tuple(f.name for f in fields(Posterior) if f.name not in ("diagnostics", "samples", "spread", "info"))

@@ -15,7 +15,7 @@ import numpy as np
 from deep_lambertian.data import Dataset
 from deep_lambertian.learning.config import Config
 from deep_lambertian.support.files import write_text
-from deep_lambertian.support.run_folder import RunFolder
+from deep_lambertian.support.run_folder import Arrays, RunFolder, T
 
 
 class TrainingRun:
@@ -47,15 +47,25 @@ class TrainingRun:
         """Where a file of the run is to be written; None where nothing is."""
         return self.folder.path / name if self.folder is not None and self.folder.writes else None
 
-    def latest(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """The newest checkpoint, if there is one. The log ends there: what came after will come again."""
-        found = None if self.folder is None else self.folder.latest_checkpoint()
+    def latest(self, restore: Callable[[Arrays, dict[str, Any]], T]) -> T | None:
+        """What `restore` makes of the newest checkpoint, if there is one; it raises a ValueError on one that is none.
+
+        The log ends there: what came after will come again.
+        """
+
+        def agreeing(step: int, arrays: Arrays, meta: dict[str, Any]) -> tuple[T, list[dict[str, Any]]]:
+            history = meta["history"]
+            if not isinstance(history, list) or len(history) != step or not all(isinstance(x, dict) for x in history):
+                raise ValueError(f"expected a log of the {step} steps before it, got another")
+            return restore(arrays, meta), history
+
+        found = None if self.folder is None else self.folder.latest_checkpoint(agreeing)
         if found is not None:
-            self.history = found[1]["history"]
+            self.history = found[1]
         if (path := self.path("config.toml")) is not None:
             write_text(path, self.config.to_toml())
             write_text(path.with_name("log.jsonl"), "".join(json.dumps(line) + "\n" for line in self.history))
-        return found
+        return None if found is None else found[0]
 
     def save(self, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         """Write a checkpoint."""

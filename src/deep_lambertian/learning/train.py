@@ -7,6 +7,7 @@ its last checkpoint and ends with the same bytes as one that was not.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from deep_lambertian.support.progress import track
 from deep_lambertian.support.settings import flat, nested
 from deep_lambertian.surface import Surface
 
+Layers = tuple[list[Any], list[np.ndarray]]  # that are done, and the arrays of the one under way
 LEAST_LEFT = 8  # objects, for two to be left out without a prior of the others being another one
 STILL = 0.95  # EM has converged when normals move by more than this share of what they moved before
 
@@ -79,11 +81,11 @@ def train(
     photos = face_rows(faces, config, task.shape)
     with distributed.peers():
         run = TrainingRun(out, config, dataset, photos, restart, on_step)
-        found = run.latest()
+        found = run.latest(partial(_restore, config))
         if tensorboard:
             run.open_tensorboard()
-        if found is not None and found[1]["phase"] == "em":
-            point = _point(*found)
+        if isinstance(found, Point):
+            point = found
         else:
             albedo = None if photos is None else _pretrain(photos, config, run, found)
             point = start_point(task, config, albedo)
@@ -103,7 +105,7 @@ def train(
 # ---- Step 1: the albedo prior, from faces
 
 
-def _pretrain(rows: np.ndarray, config: Config, run: TrainingRun, found: Any) -> DBN:
+def _pretrain(rows: np.ndarray, config: Config, run: TrainingRun, resume: Layers | None) -> DBN:
     """Learn the albedo net from unlabelled faces, with a checkpoint after every epoch."""
     order = np.random.default_rng(seed_of(config.seed, "faces")).permutation(len(rows))
     held_out = max(1, min(len(rows) // 10, 1000))
@@ -114,11 +116,6 @@ def _pretrain(rows: np.ndarray, config: Config, run: TrainingRun, found: Any) ->
         layers = [describe(layer, f"layer{depth}", arrays) for depth, layer in enumerate(done)]
         run.save(arrays, {"phase": "pretrain", "layers": layers})
 
-    resume = None
-    if found is not None:
-        arrays, meta = found
-        done = [rebuild(layer, f"layer{depth}", arrays) for depth, layer in enumerate(meta["layers"])]
-        resume = done, [arrays[f"cd.{i}"] for i in range(len(arrays))]
     layers, _ = learn_net(
         rows[order[held_out:]],
         config.pretrain,
@@ -237,8 +234,23 @@ def _arrays(point: Point) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     return arrays | {name: np.asarray(value) for name, value in flat(tree).items()}, meta
 
 
+def _restore(config: Config, arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Point | Layers:
+    """Where a training of these settings stood, by a checkpoint; a ValueError where it cannot have stood there."""
+    if meta["phase"] == "pretrain":
+        done = [rebuild(layer, f"layer{depth}", arrays) for depth, layer in enumerate(meta["layers"])]
+        if len(done) >= len(config.albedo_hidden):
+            raise ValueError(f"expected less than {len(config.albedo_hidden)} layers to be done, got {len(done)}")
+        return done, [arrays[f"cd.{i}"] for i in range(len(arrays))]
+    point = _point(arrays, meta)
+    steps = sum(line.get("phase") == "em" for line in meta["history"])
+    if point.iteration != steps or not 1 <= steps <= config.iterations:
+        raise ValueError(f"expected iteration {steps} of {config.iterations}, got {point.iteration}")
+    point.params.validate()
+    return point
+
+
 def _point(arrays: dict[str, np.ndarray], meta: dict[str, Any]) -> Point:
-    """The opposite."""
+    """The opposite of `_arrays`."""
     prior = rebuild(meta["prior"], "prior", arrays)
     tree = nested(arrays)
     params = Params(prior, **jax.tree.map(jnp.asarray, tree.pop("params")))

@@ -18,7 +18,8 @@ from safetensors.numpy import save as to_bytes
 from deep_lambertian.energy import Params
 from deep_lambertian.inference.posterior import Misfit
 from deep_lambertian.priors import PRIORS
-from deep_lambertian.support.files import atomic_write
+from deep_lambertian.support.archives import DAMAGE
+from deep_lambertian.support.files import atomic_write, parse_header, with_checksum, without_checksum
 
 FOLDER = Path(__file__).parent
 SUFFIX = ".safetensors"
@@ -97,8 +98,9 @@ def write(
     if compact:
         large = {name: value for name, value in contiguous.items() if value.ndim == 2 and min(value.shape) > 3}
         contiguous |= {name: value.astype(np.float16) for name, value in large.items()}
+    text = json.dumps(with_checksum(described, contiguous), sort_keys=True)
     with atomic_write(path) as file:
-        file.write(to_bytes(contiguous, metadata={KEY: json.dumps(described, sort_keys=True)}))
+        file.write(to_bytes(contiguous, metadata={KEY: text}))
 
 
 def read(path: str | Path) -> tuple[Params, Misfit | None, dict[str, Any]]:
@@ -110,17 +112,19 @@ def read(path: str | Path) -> tuple[Params, Misfit | None, dict[str, Any]]:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
+    except (SafetensorError, *DAMAGE) as error:
         raise ModelFileError(f"{path}: expected a safetensors file, got a damaged or foreign one ({error})") from error
     if KEY not in metadata:
         raise ModelFileError(f"{path}: expected a {KEY} model, got a safetensors file of something else")
     try:
-        header = json.loads(metadata[KEY])
-        version = header.pop("version")
+        header = parse_header(metadata[KEY])
+        version = header["version"]
         if version > VERSION:
             raise ModelFileError(
                 f"{path}: written in version {version} of the format, this program knows up to {VERSION}; update it"
             )
+        header = without_checksum(header, tensors)
+        del header["version"]
         prior = rebuild(header.pop("prior"), "prior", tensors)
         # An older file may lack what has a default.
         fields = [f for f in dataclasses.fields(Params) if f.name != "prior"]
@@ -135,7 +139,7 @@ def read(path: str | Path) -> tuple[Params, Misfit | None, dict[str, Any]]:
             raise ValueError(f"tensors that do not belong to it: {sorted(tensors)}")
     except ModelFileError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except DAMAGE as error:
         raise ModelFileError(f"{path}: expected a consistent {KEY} model, got {error}") from error
     return params, misfit, header
 

@@ -21,6 +21,7 @@ from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.placing import Photo, Placement, prepare_photos
 from deep_lambertian.support import compiled
+from deep_lambertian.support.archives import DAMAGE
 from deep_lambertian.support.files import load_arrays, part, save_arrays
 from deep_lambertian.support.resampling import enlarge_cubic
 from deep_lambertian.surface import Shape, Surface, as_field, as_picture, illuminate, render, shading
@@ -134,12 +135,15 @@ class Result:
         try:
             photos = []
             for i, each in enumerate(header["photos"]):
-                colour, frame = arrays[f"photo/{i}"], Alignment(arrays[f"matrix/{i}"], each["score"])
-                photos.append(Photo(each["name"], colour.astype(np.float32) / 65535, frame, each["exposure"]))
+                colour, frame = arrays[f"photo/{i}"], Alignment(arrays[f"matrix/{i}"], float(each["score"]))
+                photos.append(Photo(each["name"], colour.astype(np.float32) / 65535, frame, float(each["exposure"])))
             posterior = Posterior.restore(header["posterior"], part(arrays, "posterior/"))
             scaled, colour = (arrays[name].astype(np.float32) for name in ("scaled_normals", "colour"))
+            shapes = [each.shape[2:] for each in (scaled, colour, *(photo.colour for photo in photos))]
+            if len(photos) != len(posterior.lights) or set(shapes) != {(3,)} or scaled.shape != colour.shape:
+                raise ValueError(f"{len(photos)} photos and surfaces of shape {scaled.shape} and {colour.shape}")
             return cls(posterior, tuple(photos), scaled, colour, header["srgb"], tuple(header["notes"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except DAMAGE as error:
             raise ValueError(f"{file}: expected a result that dln infer wrote, got something else ({error})") from error
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jaxlib
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from deep_lambertian.support.files import atomic_write
+from deep_lambertian.support.files import atomic_write, sealed, unsealed
 
 # Settings of JAX that change what is traced, not only how.
 SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_threefry_partitionable", "jax_default_prng_impl")
@@ -75,11 +76,13 @@ def program(
         return function(*jax.tree.unflatten(structure, leaves), **static)
 
     if mesh is None:
-        exported = _exported(flat, leaves, name)
-        outputs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in exported.out_avals]
-        shapes = jax.tree.unflatten(exported.out_tree, outputs)
-        examples = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in exported.in_avals]
-        made = partial(_compile, jax.jit(exported.call, donate_argnums=give).lower(*examples), quick)
+        try:
+            lowered, shapes = _lowered(_exported(flat, leaves, name), give)
+        except Exception:  # whole, and yet nothing that this JAX can use: it is traced anew, once
+            if not _forget(name):
+                raise
+            lowered, shapes = _lowered(_exported(flat, leaves, name), give)
+        made = partial(_compile, lowered, quick)
     else:
         whole = PartitionSpec(), PartitionSpec(mesh.axis_names[0])
         specs = [
@@ -109,24 +112,48 @@ def _compile(lowered: Any, quick: bool) -> Any:
     return lowered.compile()
 
 
+def _lowered(exported: Any, give: tuple[int, ...]) -> tuple[Any, Any]:
+    """What was traced as XLA takes it, and what comes out of it, without the numbers."""
+    outputs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in exported.out_avals]
+    examples = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in exported.in_avals]
+    lowered = jax.jit(exported.call, donate_argnums=give).lower(*examples)
+    return lowered, jax.tree.unflatten(exported.out_tree, outputs)
+
+
 def _exported(function: Callable[..., Any], leaves: list[Any], name: str) -> Any:
     """The function as traced by an earlier process, or now."""
-    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 (pyright knows no settings)
-    path = Path(folder) / f"traced-{name}" if folder else None
+    path = _place(name)
     if path is not None and path.is_file():
         with suppress(Exception):  # a damaged file may fail anywhere in the reader: it is written anew
-            return jax.export.deserialize(bytearray(path.read_bytes()))
+            return jax.export.deserialize(bytearray(unsealed(path.read_bytes())))
+        _forget(name)
     exported = jax.export.export(jax.jit(function))(*leaves)
     if path is not None:
         with suppress(OSError), atomic_write(path) as file:  # a full disk, say: the next process traces again
-            file.write(exported.serialize())
+            file.write(sealed(exported.serialize()))
     return exported
+
+
+def _place(name: str) -> Path | None:
+    folder = getattr(jax.config, "jax_compilation_cache_dir")  # noqa: B009 (pyright knows no settings)
+    return Path(folder) / f"traced-{name}" if folder else None
+
+
+def _forget(name: str) -> bool:
+    """Remove what an earlier process has traced; whether there was anything."""
+    path = _place(name)
+    if path is None or not path.is_file():
+        return False
+    with suppress(OSError):
+        path.unlink()
+    return True
 
 
 def _name(function: Any, structure: Any, leaves: list[Any], static: dict[str, Any]) -> str:
     """What the trace depends on, in one word: the function and its arguments, the code, JAX and its settings."""
     shapes = [(np.shape(leaf), str(getattr(leaf, "dtype", type(leaf).__name__))) for leaf in leaves]
-    around = jax.__version__, jax.default_backend(), [getattr(jax.config, name) for name in SETTINGS], _code()
+    versions, chosen = (jax.__version__, jaxlib.__version__), [getattr(jax.config, name) for name in SETTINGS]
+    around = versions, jax.default_backend(), chosen, _code()
     described = repr((function.__name__, str(structure), shapes, sorted(static.items(), key=str), around))
     return hashlib.sha256(described.encode()).hexdigest()[:32]
 

@@ -1,18 +1,24 @@
 """Files that are either whole or not there, and that execute nothing when they are read."""
 
 import csv
+import hashlib
 import io
 import json
 import os
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from deep_lambertian.support.archives import DAMAGE, describe, read_npz
+
+VERSION = 1  # of files of results
+SEAL = hashlib.sha256().digest_size
+CHECKSUM = "checksum"
 
 
 @contextmanager
@@ -74,14 +80,62 @@ def atomic_folder(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-# ---- Results: named arrays and a JSON header in one `.npz`
+# ---- Whether a file still is as it was written
 
-VERSION = 1
+
+def sealed(data: bytes) -> bytes:
+    """The data behind their checksum."""
+    return hashlib.sha256(data).digest() + data
+
+
+def unsealed(data: bytes) -> bytes:
+    """What was sealed, or a ValueError where it has changed since."""
+    if sealed(data[SEAL:]) != data:
+        raise ValueError("its checksum is not that of its contents")
+    return data[SEAL:]
+
+
+def with_checksum(header: dict[str, Any], arrays: dict[str, np.ndarray], about: Any = None) -> dict[str, Any]:
+    """A header, of anything that JSON can hold, with the checksum of itself, the arrays, and what else it is `about`."""
+    header = json.loads(json.dumps(header))
+    return header | {CHECKSUM: _digest(header, arrays, about)}
+
+
+def parse_header(text: str) -> dict[str, Any]:
+    """The header of a JSON text, or a ValueError."""
+    try:
+        header = json.loads(text)
+    except RecursionError as error:
+        raise ValueError("expected a header of a few levels, got one that is nested without end") from error
+    if not isinstance(header, dict):
+        raise ValueError(f"expected a header of names and values, got {type(header).__name__}")
+    return header
+
+
+def without_checksum(header: dict[str, Any], arrays: dict[str, np.ndarray], about: Any = None) -> dict[str, Any]:
+    """The header as it was, or a ValueError where it or the arrays have changed since; files of before have no sum."""
+    header = dict(header)
+    written = header.pop(CHECKSUM, None)
+    if written is not None and written != _digest(header, arrays, about):
+        raise ValueError("its checksum is not that of its contents: it was damaged, or changed by hand")
+    return header
+
+
+def _digest(header: dict[str, Any], arrays: dict[str, np.ndarray], about: Any) -> str:
+    found = hashlib.sha256(json.dumps([header, about], sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.data if array.size else b"")
+    return found.hexdigest()
+
+
+# ---- Results: named arrays and a JSON header in one `.npz`
 
 
 def save_arrays(path: str | Path, kind: str, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     """Write a whole file, or nothing. `kind` says what it holds."""
-    described = json.dumps({"format": kind, "version": VERSION, **header})
+    described = json.dumps(with_checksum({"format": kind, "version": VERSION, **header}, arrays))
     with atomic_write(path) as file:
         np.savez_compressed(file, allow_pickle=False, header=np.array(described), **arrays)
 
@@ -89,18 +143,16 @@ def save_arrays(path: str | Path, kind: str, header: dict[str, Any], arrays: dic
 def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Header and arrays of a file of this kind, or one ValueError that says what was found instead."""
     try:
-        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(str(arrays.pop("header")))
+        arrays = read_npz(path)
+        header = parse_header(str(arrays.pop("header")))
         if header["format"] != kind or header["version"] > VERSION:
             raise ValueError(f"format {header['format']!r}, version {header['version']}")
-        return header, arrays
+        return without_checksum(header, arrays), arrays
     except FileNotFoundError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"{path}: expected a file of version {VERSION} of {kind!r}, got something else or a damaged file ({error})"
-        ) from error
+    except DAMAGE as error:
+        got = f"got something else or a damaged file ({describe(error)})"
+        raise ValueError(f"{path}: expected a file of version {VERSION} of {kind!r}, {got}") from error
 
 
 def part(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:

@@ -14,16 +14,19 @@ import warnings
 from collections.abc import Callable, Iterable
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from deep_lambertian.support import distributed
-from deep_lambertian.support.files import atomic_write, write_json
+from deep_lambertian.support.archives import DAMAGE, describe, read_npz
+from deep_lambertian.support.files import atomic_write, parse_header, with_checksum, without_checksum, write_json
 from deep_lambertian.support.settings import flat
 
+T = TypeVar("T")
+Arrays = dict[str, np.ndarray]
 CHECKPOINT = re.compile(r"step-(\d{6})\.safetensors")
 KEY = "deep_lambertian checkpoint"
 KEPT = 3  # checkpoints
@@ -85,9 +88,8 @@ class RunFolder:
     def arrays(self, name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """The arrays of a stage, made by `make` unless they are there."""
         path = self._stages / f"{name}.npz"
-        if path.exists():
-            with np.load(path, allow_pickle=False) as file:
-                return {key: file[key] for key in file.files}
+        if (found := _whole(path, read_npz)) is not None:
+            return found
         made = make()
         if self.writes:
             with atomic_write(path) as file:
@@ -97,8 +99,8 @@ class RunFolder:
     def figures(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The figures of a stage, made by `make` unless they are there."""
         path = self._stages / f"{name}.json"
-        if path.exists():
-            return json.loads(path.read_text())
+        if (found := _whole(path, lambda path: json.loads(path.read_text()))) is not None:
+            return found
         made = make()
         if self.writes:
             write_json(path, made)
@@ -118,7 +120,8 @@ class RunFolder:
         contiguous = {name: np.array(value, order="C") for name, value in arrays.items()}
         try:
             with atomic_write(self._checkpoints / f"step-{step:06}.safetensors") as file:
-                file.write(to_bytes(contiguous, metadata={KEY: json.dumps(meta, sort_keys=True)}))
+                described = json.dumps(with_checksum(meta, contiguous, about=step), sort_keys=True)
+                file.write(to_bytes(contiguous, metadata={KEY: described}))
         except OSError as error:
             raise OSError(
                 f"{self._checkpoints}: the checkpoint could not be written ({error.strerror or error}); those that "
@@ -127,15 +130,29 @@ class RunFolder:
         for old in self.checkpoints()[:-KEPT]:
             old.unlink(missing_ok=True)
 
-    def latest_checkpoint(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """Arrays and description of the newest checkpoint that can be read; damaged ones are passed over, and named."""
+    def latest_checkpoint(self, restore: Callable[[int, Arrays, dict[str, Any]], T]) -> T | None:
+        """What `restore` makes of step, arrays and description of the newest checkpoint that can be read.
+
+        Damaged ones are passed over, and named; so is one of which `restore` can make nothing.
+        """
         for path in reversed(self.checkpoints()):
+            step = int(path.stem.removeprefix("step-"))
             try:
                 with safe_open(path, framework="numpy") as file:
-                    meta = json.loads((file.metadata() or {})[KEY])
-                    return {name: file.get_tensor(name) for name in file.keys()}, meta  # noqa: SIM118 (no mapping)
-            except (SafetensorError, OSError, ValueError, KeyError) as error:
-                warnings.warn(f"{path}: a damaged checkpoint is passed over ({error})", stacklevel=2)
+                    arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)
+                    text = (file.metadata() or {})[KEY]
+                return restore(step, arrays, without_checksum(parse_header(text), arrays, about=step))
+            except (SafetensorError, *DAMAGE) as error:
+                warnings.warn(f"{path}: a damaged checkpoint is passed over ({describe(error)})", stacklevel=2)
+        return None
+
+
+def _whole(path: Path, read: Callable[[Path], T]) -> T | None:
+    """What a stage holds; None where it is not there, or damaged, and must be made again."""
+    try:
+        return read(path) if path.exists() else None
+    except DAMAGE as error:
+        warnings.warn(f"{path}: a damaged stage is made again ({describe(error)})", stacklevel=3)
         return None
 
 

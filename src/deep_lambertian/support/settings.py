@@ -63,7 +63,7 @@ def from_toml(text: str) -> dict[str, Any]:
     """The tables of a TOML text, for `override`."""
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ValueError(f"configuration: expected TOML, got {error}") from error
 
 
@@ -115,6 +115,8 @@ def nested(values: dict[str, Any]) -> dict[str, Any]:
         place = tree
         for part in path:
             place = place.setdefault(part, {})
+            if not isinstance(place, dict):
+                raise ValueError(f"configuration: expected a table for {part!r}, in which {name!r} is, got {place!r}")
         place[last] = value
     return tree
 

@@ -105,7 +105,13 @@ def test_twenty_photos_of_different_sizes(capsys, tmp_path):
 def test_options_that_make_no_sense(capsys, tmp_path, portrait):
     common = ("infer", "yaleb24", portrait, "--out", tmp_path / "out")
     assert "expected LEFT,TOP,WIDTH,HEIGHT, got '1,2'" in fails(capsys, *common, "--box", "1,2")
-    assert "chains: expected a whole number of at least 1, got 0" in fails(capsys, *common, "--chains", "0")
+    assert "--chains: expected a whole number from 1 to 1000, got '0'" in fails(
+        capsys, *common, "--chains", "0", code=2
+    )
+    for option, value in {"--samples": "-1", "--chains": "100000000", "--seed": str(2**70)}.items():
+        assert f"argument {option}: expected a whole number from" in fails(capsys, *common, option, value, code=2)
+    for command in COMMANDS:
+        assert "argument --seed: expected a whole number" in fails(capsys, command, "--seed", "-1", code=2)
     assert "iterations: expected a whole number" in fails(capsys, *common, "--iterations", "0")
     assert "--all-faces: expected one photo" in fails(capsys, *common, "--all-faces", "--no-align")
     assert "--mask: expected with photos only" in fails(

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+import zipfile
 import zlib
 from pathlib import Path
 
@@ -143,7 +144,7 @@ def test_only_what_is_missing_is_done_to_the_same_bytes(copied, results, objects
     assert (found.done, found.before) == (1, 4)
     assert {path: path.stat().st_mtime_ns for path in before} == before
     for path in results.rglob("*.*"):
-        if path.is_file():
+        if path.is_file() and path.name != ".lock":  # which says who was at work
             assert (copied / path.relative_to(results)).read_bytes() == path.read_bytes(), path
 
 
@@ -202,6 +203,41 @@ def test_bad_objects_do_not_stop_the_rest(objects, small, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "1 done, 3 before, 1 failed" in printed
     assert str(out / "summary.csv") in printed
+
+
+def test_hostile_objects_do_not_stop_the_rest(objects, small, tmp_path, capsys, monkeypatch):
+    """Lights that overflow, a name that no folder can have, one that would draw on the terminal, chains that end in no
+    numbers.
+    """
+    archive = tmp_path / "hostile.zip"
+    image = (objects / "thing0" / "0.png").read_bytes()
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in ("good", "x" * 300, "overflow", "wild"):
+            file.writestr(f"{name}/0.png", image)
+        file.writestr("overflow/lights.txt", "inf 1 2 3")
+        file.writestr("\x1b[2Jwiped\nout/0.png", b"no image")
+    path, out, original = tmp_path / "model.safetensors", tmp_path / "out", Posterior.is_finite.fget
+    small.save(path)
+    wild = iter([True, False])  # of those with an image and no lights, in the order of their names
+    monkeypatch.setattr(Posterior, "is_finite", property(lambda self: next(wild, True) and original(self)))
+    assert main(["infer", str(path), str(archive), "--out", str(out), "--iterations", "6", "--linear"]) == 1
+    told = capsys.readouterr()
+    assert "1 done, 0 before, 4 failed" in told.out
+    assert "\x1b" not in told.err
+    assert "skipped: \\x1b[2Jwiped\\nout: no image can be used" in told.err
+    reasons = {row["object"]: row["reason"] for row in rows(out)}
+    assert reasons["good"] == ""
+    assert "give it another name" in reasons["x" * 300]
+    assert "overflow/lights.txt: expected lights" in reasons["overflow"]
+    assert "wild: inference ended in numbers that are not finite, from images of up to" in reasons["wild"]
+
+
+def test_one_folder_of_an_archive_is_one_object_however_it_is_spelt(objects, tmp_path):
+    with zipfile.ZipFile(tmp_path / "spelt.zip", "w") as file:
+        for number, name in enumerate(("./a", "a", "a/")):
+            file.write(objects / "thing0" / f"{number}.png", f"{name}/{number}.png")
+    assert folder_objects(tmp_path / "spelt.zip") == ["a"]
+    assert load_folder(tmp_path / "spelt.zip", 8).present.sum() == 3
 
 
 def test_masks_and_known_lights_are_used(objects, small, tmp_path):

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deep_lambertian.cli import keep_compilations, main
+from deep_lambertian.cli import cache, keep_compilations, main
 from deep_lambertian.inference import chain
-from deep_lambertian.support import cache, compiled
+from deep_lambertian.support import compiled
 
 LOG: list[str] = []
 

@@ -21,7 +21,7 @@ from deep_lambertian.data.images import save_png
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 WALKED = ("tutorial.md", "photos.md", "objects.md", "lights.md")  # commands and Python run as one story
-LARGEST = 150_000  # bytes of a picture
+LARGEST, LARGEST_MOVING = 150_000, 2_000_000  # bytes of a picture
 
 
 def fenced(page: Path, *languages: str) -> list[tuple[str, str]]:
@@ -177,6 +177,10 @@ def test_every_picture_is_there_and_is_named_by_the_command_that_makes_it():
         for target in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", page.read_text()):
             path = page.parent / target
             assert path.is_file(), f"{page.name}: {target}"
+            if path.suffix == ".gif":
+                assert path.stat().st_size < LARGEST_MOVING
+                assert f"`dln relight {path.stem}-dln --sweep 24 --gif`" in page.read_text()
+                continue
             assert path.stat().st_size < LARGEST, f"{path.name}: {path.stat().st_size} bytes"
             assert f"`python docs/figures.py {path.stem}`" in page.read_text(), f"{page.name}: what makes {path.name}?"
             shown.add(path.stem)

@@ -1,5 +1,6 @@
 """Inference as a user meets it: what is known is used, what is masked is not, and what is reported is right."""
 
+import dataclasses
 import json
 from contextlib import suppress
 
@@ -302,7 +303,7 @@ def test_a_damaged_posterior_is_one_error(small, tmp_path):
     header = json.loads(str(arrays.pop("header")))
     wrong = arrays | {"albedo": arrays["albedo"] + 1}
     np.savez(path, header=np.array(json.dumps(header)), **wrong)
-    with pytest.raises(ValueError, match=r"post.npz: .* its checksum is not that of its contents"):
+    with pytest.raises(ValueError, match=r"post.npz: .*its checksum is not that of its contents"):
         dl.Posterior.load(path)
     del header["checksum"]
     np.savez(path, header=np.array(json.dumps(header)), **wrong)
@@ -423,6 +424,15 @@ BAD = {
     "text": (dict(images=np.full((8, 8), "a")), r"expected real numbers"),
     "nan": (dict(images=np.full((8, 8), np.nan)), r"got 64 that are NaN or infinite"),
     "infinite": (dict(images=np.full((8, 8), np.inf)), r"got 64 that are NaN or infinite"),
+    "huge": (dict(images=np.full((8, 8), 1e20)), r"got 64 that are NaN or infinite, or beyond 1e\+15"),
+    "negative": (dict(images=np.full((8, 8), -0.5)), r"expected intensities, .* mostly negative, down to -0.5"),
+    "all masked": (dict(images=np.ma.masked_all((8, 8))), r"got all of them masked"),
+    "masked light": (dict(images=np.zeros((8, 8)), lights=np.ma.masked_less([1, 2, 3], 2)), r"lights: .* masked array"),
+    "huge light": (dict(images=np.zeros((8, 8)), lights=[0, 0, 1e38]), r"lights: expected numbers of at most 1e\+15"),
+    "huge albedo": (
+        dict(images=np.zeros((8, 8)), surface=dl.Surface(np.full(64, 5e29), np.ones((3, 64)))),
+        r"surface.albedo: expected numbers of at most",
+    ),
     "empty mask": (dict(images=np.zeros((8, 8)), mask=np.zeros((8, 8))), r"0 everywhere"),
     "mask shape": (
         dict(images=np.zeros((8, 8)), mask=np.ones((4, 4))),
@@ -449,6 +459,39 @@ def test_bad_input_is_refused_in_words(small, case):
     arguments, message = BAD[case]
     with pytest.raises(ValueError, match=message):
         (small.infer_lights if "surface" in arguments else small.infer)(**arguments)
+
+
+def test_a_posterior_that_is_not_finite_is_never_returned(small):
+    images, lights = np.full((1, 8, 8), 1e14), np.full((1, 3), 1e14)
+    noisy = dataclasses.replace(small, params=dataclasses.replace(small.params, noise_var=jnp.full(64, 1e-29)))
+    with pytest.raises(ValueError, match=r"images: inference ended in numbers .* images of up to 1e\+14"):
+        noisy.infer(images, lights)
+    with pytest.raises(ValueError, match=r"images\[1\]: inference ended in numbers") as caught:
+        noisy.infer_many([np.full((1, 8, 8), 1e-14), images], [lights * 1e-28, lights])
+    assert caught.value.objects == [1]  # type: ignore[attr-defined]
+
+
+def test_what_a_masked_array_hides_does_not_count(small):
+    images = small.sample(1, images=2, seed=3, iterations=6).images[0]
+    hidden = np.zeros(images.shape, bool)
+    hidden[:, :3] = True
+    expected = small.infer(images, mask=~hidden, iterations=6)
+    spoilt = np.ma.MaskedArray(np.where(hidden, np.nan, images), hidden)
+    for given in (spoilt, list(spoilt)):
+        np.testing.assert_array_equal(small.infer(given, iterations=6).normals, expected.normals)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"noise_var": 1e-40}, "noise_var: expected numbers of at least 1e-30"),
+        ({"light_mean": (0, 0, 1e30)}, r"light_mean: expected numbers of at most 1e\+15"),
+        ({"norm_stiffness": 1e38}, r"norm_stiffness: expected numbers of at most 1e\+15"),
+    ],
+)
+def test_parameters_that_single_precision_cannot_compute_with_are_refused(small, changes, message):
+    with pytest.raises(ValueError, match=message):
+        dl.DLN.build(small.params.prior, (8, 8), **changes)
 
 
 BAD_SETTINGS = {

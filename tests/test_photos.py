@@ -237,7 +237,7 @@ def test_infer_writes_everything_and_relight_reads_it(photo_file, tmp_path, caps
     assert main(["relight", str(out), "--azimuth", "-60", "--crop", "--out", str(tmp_path / "left.png")]) == 0
     assert size_of(tmp_path / "left.png") == (336, 384, 1)
     assert main(["relight", str(out), "--sweep", "4", "--gif", "--out", str(tmp_path / "round.gif")]) == 0
-    assert size_of(tmp_path / "round.gif") == (640, 480, 4)
+    assert size_of(tmp_path / "round.gif") == (320, 240, 4)
     assert main(["relight", str(out), "--sweep", "3", "--out", str(tmp_path / "round")]) == 0
     assert len(list((tmp_path / "round").glob("*.png"))) == 3
     capsys.readouterr()

@@ -105,6 +105,82 @@ def test_a_peer_that_dies_ends_the_run_everywhere_and_one_process_goes_on(tmp_pa
     assert len(lines) > done
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("started", "message"),
+    [
+        ({0: 2}, "no process 1 came within 20 s; start all 2 together"),
+        ({1: 2}, "no process 0 answered there within 20 s; start all 2 together"),
+        ({0: 2, 1: 3}, "process 1 was started with --processes 3, process 0 with --processes 2"),
+        ({0: 3, 1: 2}, "process 1 was started with --processes 2, process 0 with --processes 3"),
+    ],
+)
+def test_processes_that_do_not_meet_end_in_a_sentence(tmp_path, started, message):
+    """`started` has, by process, how many it believes there are."""
+    common, began = ("--coordinator", f"127.0.0.1:{free_port()}", "--processes"), time.monotonic()
+    logs = {i: tmp_path / f"{i}.log" for i in started}
+    each = [
+        start(tmp_path / "run", SETTINGS, logs[i], *common, str(count), "--process-id", str(i))
+        for i, count in started.items()
+    ]
+    for process, log in zip(each, logs.values(), strict=True):
+        assert process.wait(timeout=60) == 1
+        assert message in log.read_text()
+        assert len(log.read_text().splitlines()) == 1
+    assert time.monotonic() - began < 40  # of which some is Python's start
+
+
+def test_a_port_in_use_is_refused():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=f"--coordinator 127.0.0.1:{port}: cannot listen at this port"):
+            distributed.initialise(f"127.0.0.1:{port}", 2, 0)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_told_to_end_does_so_and_the_other_too(tmp_path):
+    two = start_two(tmp_path / "run", SETTINGS | {"iterations": 400, "tolerance": 0.0}, tmp_path)
+    deadline = time.monotonic() + 200
+    while not list((tmp_path / "run" / "checkpoints").glob("step-*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    two[1].send_signal(signal.SIGTERM)
+    assert two[1].wait(timeout=10) == -signal.SIGTERM
+    assert two[0].wait(timeout=30) != 0
+    assert "if one dies, all stop within 30 s" in (tmp_path / "two-0.log").read_text()
+
+
+UNLIKE = """
+import sys
+import deep_lambertian as dl
+from deep_lambertian.support import distributed
+from deep_lambertian.synthetic.heads import make_faces
+process = int(sys.argv[2])
+distributed.initialise(sys.argv[1], 2, process)
+try:
+    if sys.argv[3] == "infer":
+        dl.DLN.random((8, 8), (4,), (4,)).infer([[0.5] * 8] * 8, seed=process)
+    else:
+        faces = make_faces(size=8)
+        dl.train(faces.objects(faces.names[: 6 + process * (sys.argv[3] == "data")]), dl.Config(seed=process))
+except ValueError as error:
+    print(error)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["seed", "data", "infer"])
+def test_processes_that_compute_unlike_things_are_told_so(what):
+    address = f"127.0.0.1:{free_port()}"
+    each = [
+        subprocess.Popen([sys.executable, "-c", UNLIKE, address, str(i), what], stdout=subprocess.PIPE, text=True)
+        for i in range(2)
+    ]
+    for process in each:
+        said, _ = process.communicate(timeout=100)
+        assert "got process 1 unlike process 0" in said
+        assert "seed was 0, now 1" in said
+
+
 def infer(where: Path, out: str, iterations: int, *more: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "deep_lambertian.cli", "infer", str(where / "model"), str(where / "objects")]
     arguments = ["--out", str(where / out), "--batch", "4", "--iterations", str(iterations), "--linear", *more]

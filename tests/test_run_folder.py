@@ -1,6 +1,8 @@
 """Work that can be resumed: what is there is not made again, and what belongs to something else is refused."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -118,7 +120,7 @@ def test_only_the_first_process_writes(tmp_path, monkeypatch):
 
 
 def test_processes_that_were_started_with_other_settings_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("deep_lambertian.support.distributed.collect", lambda value: [value, {"a": {"b": 2}}])
+    monkeypatch.setattr("deep_lambertian.support.distributed.collect", lambda value: [value, value | {"a": {"b": 2}}])
     with pytest.raises(ValueError, match=r"got process 1 unlike process 0: a\.b was 1, now 2"):
         RunFolder(tmp_path, "training", {"a": {"b": 1}})
 
@@ -129,3 +131,38 @@ def test_differences_are_named_by_their_place():
     assert found[:2] == ["a.b.e was unset, now 2.5", f"d was [1], now {json.dumps([1] * 99)[:100]}…"]
     assert found[2:] == ['a.b was "none", now unset']
     assert differences(before, before) == []
+
+
+HOLD = """
+import sys, time
+from deep_lambertian.support.run_folder import RunFolder
+folder = RunFolder(sys.argv[1], "training", {"a": 1})
+print("mine", flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_second_run_is_told_who_is_at_work_and_takes_over_from_the_dead(tmp_path):
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    with pytest.raises(OSError, match=rf"another run is at work there \(process {holder.pid} on .*, since .*: -c"):
+        RunFolder(tmp_path, "training", {"a": 1})
+    holder.kill()
+    holder.communicate()
+    RunFolder(tmp_path, "training", {"a": 1})
+
+
+def test_what_killed_runs_left_half_written_is_swept(tmp_path):
+    RunFolder(tmp_path, "training", {"a": 1})
+    left = [tmp_path / ".log.abcd1234.part", tmp_path / "deep" / "er" / ".x.png.a_cd1234.part"]
+    others = [tmp_path / "mine.part", tmp_path / ".note", tmp_path / "another" / ".log.abcd1234.part"]
+    for path in (*left, *others):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+    (tmp_path / ".me.abcdefgh.part").mkdir()
+    RunFolder(tmp_path / "another", "batch", {})  # which may be at work
+    (tmp_path / "another" / ".log.abcd1234.part").write_text("half")
+    RunFolder(tmp_path, "training", {"a": 1})
+    assert not any(path.exists() for path in (*left, tmp_path / ".me.abcdefgh.part"))
+    assert all(path.exists() for path in others)

@@ -15,13 +15,15 @@ from deep_lambertian import models
 from deep_lambertian.energy import Observation, Params
 from deep_lambertian.inference import chain
 from deep_lambertian.inference.chain import Layout
-from deep_lambertian.inference.posterior import Misfit, Posterior, summarise
+from deep_lambertian.inference.posterior import InferenceError, Misfit, Posterior, check_finite, summarise
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.priors import DBN, Prior, Product
-from deep_lambertian.priors.contract import check_array
+from deep_lambertian.priors.contract import LARGEST, check_array
 from deep_lambertian.support import draws
 from deep_lambertian.support.archives import DAMAGE
 from deep_lambertian.surface import Shape, Surface, as_picture, render
+
+MOST_BELOW = 2.0  # times as much below 0 as above, in sum: of noise about 0 it is 1
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class Request:
     images: np.ndarray
     weights: np.ndarray
     known: dict[str, np.ndarray]
+    name: str = "images"
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ class DLN:
         """Albedo, normals and lights, with their uncertainty, from one image or several of the same object.
 
         `images` is (H, W) or (P, H, W): linear intensities of about [0, 1], or integers whose full range means that.
+        Noise may take some below 0; images that are further below than above it are refused. What a NumPy array masks
+        does not count. A posterior with numbers that are not finite is never returned, but an `InferenceError` raised.
         `lights` (P, 3) are held fixed where they are given: known lights make it photometric stereo. `mask`, (H, W) or
         (P, H, W), says how much a pixel counts, from 0 to 1. `sampler` says how to sample, as a `Sampler` or the name
         of a preset; `iterations` and `chains` change these of its settings, and chains that have not converged by then
@@ -197,9 +202,11 @@ class DLN:
         found = chain.run(self.params, data, sampler, seed=seed, given=known, known=frozenset(known), layout=layout)
         sweeps = {"chains": sampler.chains, "iterations": found.iterations, "burn_in": sampler.burn_in}
         info = {"seed": seed, **sweeps, "known": sorted(known)}
-        return [
+        posteriors = [
             summarise(found, i, self.shape, len(r.images), sampler, self.misfit, info) for i, r in enumerate(requests)
         ]
+        check_finite(posteriors, [r.known | {"images": r.images} for r in requests], [r.name for r in requests])
+        return posteriors
 
     def sample(
         self,
@@ -221,6 +228,8 @@ class DLN:
         settings = self._sampler(sampler, iterations, count)
         found = chain.run(self.params, Observation(nothing, nothing), settings, seed=seed)
         surface = jax.tree.map(lambda x: jnp.asarray(x[0]), found.state.surface)
+        if not np.isfinite(surface.pack()).all():
+            raise InferenceError("surfaces drawn from the prior ended in numbers that are not finite", [])
         light_key, noise_key = draws.split(draws.make_key(seed), 2)
         if lights is None:
             lights = self._lights(light_key, (count, images, 3))
@@ -278,15 +287,22 @@ def check_request(
     name: str = "images",
 ) -> Request:
     """Bring one object's inputs to the sampler's form, or raise a ValueError."""
-    pixels = _images(shape, images, name)
+    pixels, hidden = _images(shape, images, name)
     count = pixels.shape[0]
     seen = np.ones_like(pixels) if mask is None else _mask(shape, count, mask)
-    bad = ~np.isfinite(pixels) & (seen > 0)
-    if bad.any():
-        raise ValueError(
-            f"{name}: expected finite pixels, got {int(bad.sum())} that are NaN or infinite; mend them or mask them out"
-        )
-    pixels = np.where(np.isfinite(pixels), pixels, 0).astype(np.float32)
+    if hidden.any():
+        seen = np.where(hidden, np.float32(0), seen)
+        if not seen.any():
+            raise ValueError(f"{name}: expected at least one pixel that counts, got all of them masked")
+    usable = np.abs(pixels) <= LARGEST  # NaN is not
+    if bad := int((~usable & (seen > 0)).sum()):
+        told = f"got {bad} that are NaN or infinite, or beyond {LARGEST:g}"
+        raise ValueError(f"{name}: expected finite pixels, {told}; mend them or mask them out")
+    pixels = np.where(usable, pixels, 0).astype(np.float32)
+    above, below = ((np.maximum(sign * pixels, 0) * (seen > 0)).sum(dtype=np.float64) for sign in (1, -1))
+    if below > MOST_BELOW * above:
+        told = f"got some that are mostly negative, down to {pixels.min():g}"
+        raise ValueError(f"{name}: expected intensities, of which noise alone takes some below 0, {told}")
     known = {}
     if lights is not None:
         known["lights"] = _known("lights", lights, (count, 3))
@@ -294,11 +310,16 @@ def check_request(
         size = shape[0] * shape[1]
         known["albedo"] = _known("surface.albedo", surface.albedo, (size,))
         known["normals"] = _known("surface.normals", surface.normals, (3, size))
-    return Request(pixels, seen, known)
+    return Request(pixels, seen, known, name)
 
 
-def _images(shape: Shape, images: ArrayLike, name: str) -> np.ndarray:
+def _images(shape: Shape, images: ArrayLike, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels (P, V), and which of them the caller's own masked arrays hide."""
+    several = isinstance(images, list | tuple) and any(isinstance(each, np.ma.MaskedArray) for each in images)
     try:
+        if several:  # NumPy itself would forget their masks
+            images = np.ma.stack(images)  # type: ignore[call-overload]
+        hidden = np.ma.getmaskarray(images if isinstance(images, np.ma.MaskedArray) else np.zeros(np.shape(images)))
         array = np.asarray(images)
     except ValueError as error:
         raise ValueError(f"{name}: expected images of one size, got a ragged sequence ({error})") from error
@@ -319,11 +340,19 @@ def _images(shape: Shape, images: ArrayLike, name: str) -> np.ndarray:
         )
     if np.issubdtype(array.dtype, np.integer):  # the full range of the type is [0, 1], as in image libraries
         array = array.astype(np.float64) / np.iinfo(array.dtype).max
-    return array.reshape(-1, height * width).astype(np.float32)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, which is then refused by name
+        return array.reshape(-1, height * width).astype(np.float32), hidden.reshape(-1, height * width)
+
+
+def _plain(what: str, value: ArrayLike) -> np.ndarray:
+    if np.ma.is_masked(value):
+        raise ValueError(f"{what}: expected all of its numbers, got a masked array; fill in what it hides")
+    with np.errstate(over="ignore"):
+        return np.asarray(value, np.float32)
 
 
 def _mask(shape: Shape, count: int, value: ArrayLike) -> np.ndarray:
-    array = np.asarray(value, np.float32)
+    array = _plain("mask", value)
     if array.shape not in (shape, (count, *shape)):
         raise ValueError(f"mask: expected shape {shape} or {(count, *shape)}, got {array.shape}")
     if not np.all((array >= 0) & (array <= 1)):
@@ -334,7 +363,7 @@ def _mask(shape: Shape, count: int, value: ArrayLike) -> np.ndarray:
 
 
 def _known(what: str, value: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
-    array = np.asarray(value, np.float32)
+    array = _plain(what, value)
     if what == "lights" and array.shape == (3,) and shape[0] == 1:
         array = array[None]
     check_array(what, array, shape)

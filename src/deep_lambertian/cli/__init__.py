@@ -9,7 +9,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
-from deep_lambertian.support.cache import VARIABLE, make_private, place, prune
+from deep_lambertian.cli.cache import VARIABLE, make_private, place, prune
+from deep_lambertian.cli.options import SEED, shown
 from deep_lambertian.support.progress import show_progress
 
 # Each is a module here: the first line of its docstring is the summary, EXAMPLE the end of its help.
@@ -21,7 +22,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(USAGE, f"{self.prog}: {message}; see {self.prog} --help\n")
+        self.exit(USAGE, f"{self.prog}: {shown(message)}; see {self.prog} --help\n")
 
 
 def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
@@ -48,7 +49,7 @@ def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
         if asked not in (None, name):
             continue
         module.add_arguments(sub)
-        sub.add_argument("--seed", type=int, default=0, help="seed of every random number (default: 0)")
+        sub.add_argument("--seed", type=SEED, default=0, help="seed of every random number (default: 0)")
         if "json" not in {action.dest for action in sub._actions}:  # a command may write JSON to a file instead
             sub.add_argument("--json", action="store_true", help="print the figures as JSON")
         sub.add_argument("--quiet", action="store_true", help="print nothing but the results")
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, FloatingPointError, MemoryError) as error:
         if options.debug:
             raise
-        print(f"dln {options.command}: {in_a_line(error)}", file=sys.stderr)
+        print(f"dln {options.command}: {shown(in_a_line(error))}", file=sys.stderr)
         return FAILED
 
 

@@ -6,7 +6,7 @@ The exit code is 0 where the data can be used and 1 where not.
 import argparse
 from pathlib import Path
 
-from deep_lambertian.cli.options import print_json
+from deep_lambertian.cli.options import print_json, tell
 from deep_lambertian.data.registry import describe, kinds, load
 
 EXAMPLE = """examples:
@@ -36,15 +36,15 @@ def run(options: argparse.Namespace) -> None:
         return
     counts = sorted(report.images_per_object.values())
     height, width = report.size
-    print(f"{report.objects} objects, {report.images} images ({counts[0]} to {counts[-1]} an object), {width}×{height}")
+    tell(f"{report.objects} objects, {report.images} images ({counts[0]} to {counts[-1]} an object), {width}×{height}")
     if report.subsets:
-        print("images by illumination subset: " + ", ".join(f"{n}: {c}" for n, c in report.subsets.items()))
+        tell("images by illumination subset: " + ", ".join(f"{n}: {c}" for n, c in report.subsets.items()))
     lights = report.known_lights
-    print("lights: " + ("all known" if lights == report.images else f"{lights} known" if lights else "not known"))
+    tell("lights: " + ("all known" if lights == report.images else f"{lights} known" if lights else "not known"))
     if "linearised" in data.info:
-        print(f"intensities: {'taken as sRGB and made linear' if data.info['linearised'] else 'used as they are'}")
+        tell(f"intensities: {'taken as sRGB and made linear' if data.info['linearised'] else 'used as they are'}")
     for reason, count in sorted(report.skipped.items(), key=lambda item: -item[1]):
-        print(f"skipped {count}: {reason}")
+        tell(f"skipped {count}: {reason}")
     for warning in report.warnings:
-        print(f"warning: {warning}")
-    print(f"contact sheet: {options.sheet}")
+        tell(f"warning: {warning}")
+    tell(f"contact sheet: {options.sheet}")

@@ -8,7 +8,7 @@ bundled model. Writes two reports to relight the faces on, and pictures.
 import argparse
 from pathlib import Path
 
-from deep_lambertian.cli.options import check_writable, print_json, printer_of
+from deep_lambertian.cli.options import check_writable, print_json, printer_of, tell
 
 EXAMPLE = "example: dln demo --out demo"
 
@@ -37,13 +37,13 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json(found.figures | {name: str(path) for name, path in paths.items()})
         return
-    print("from one image of a person never seen before:")
+    tell("from one image of a person never seen before:")
     for name, words, form, other in (
         ("normals_deg", "normals off by", "{:.1f}°", "mean shape"),
         ("relighting_rmse", "relighting error (rms)", "{:.3f}", "mean shape"),
         ("one_shot_error", "one-shot recognition error", "{:.1f} %", "nearest neighbour"),
     ):
         value, baseline = (form.format(figure) for key, figure in found.figures.items() if key.startswith(name))
-        print(f"  {words:<27} {value:>8}   ({other}: {baseline})")
+        tell(f"  {words:<27} {value:>8}   ({other}: {baseline})")
     for name, path in paths.items():
-        print(f"{name}: {path}")
+        tell(f"{name}: {path}")

@@ -14,7 +14,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deep_lambertian.cli.options import add_inference, add_processes, check_writable, numbers, print_json, printer_of
+from deep_lambertian.cli.options import (
+    SAMPLES,
+    add_inference,
+    add_processes,
+    check_writable,
+    join_processes,
+    numbers,
+    print_json,
+    printer_of,
+    tell,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -38,7 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     photos.add_argument("--box", metavar="L,T,W,H", help="roughly where the face is, in pixels of the photo")
     photos.add_argument("--no-align", action="store_true", help="look for no face: the photo, or --box, is the object")
     photos.add_argument("--all-faces", action="store_true", help="do every face of a photo, each in its own folder")
-    photos.add_argument("--samples", type=int, default=10, metavar="N", help="states of a chain to keep (default: 10)")
+    kept = "states of a chain to keep (default: 10)"
+    photos.add_argument("--samples", type=SAMPLES, default=10, metavar="N", help=kept)
     until = "sweeps that chains may go on for which have not converged (default: the model's; none with --iterations)"
     photos.add_argument("--until", type=int, metavar="N", help=until)
     folders = parser.add_argument_group("a folder of objects")
@@ -135,17 +146,15 @@ def _write(folder: Path, result: Any, options: argparse.Namespace, pool: "Execut
     if not options.json:
         for each in () if options.quiet else lights:
             place = f"azimuth {each['azimuth_deg']:+.0f}°, elevation {each['elevation_deg']:+.0f}°"
-            print(f"light of {each['photo']}: {place} (right and up are positive)")
+            tell(f"light of {each['photo']}: {place} (right and up are positive)")
         for note in (*result.posterior.notes, *warnings):
             printer_of(options)(f"note: {note}")
-        print(f"report: {report}")
+        tell(f"report: {report}")
     found = {"out": str(folder), "report": str(report), "lights": lights, **summary(result.posterior)}
     return found | {"notes": list(result.notes), "warnings": warnings}
 
 
 def _folder(path: Path, options: argparse.Namespace) -> int:
-    import jax
-
     from deep_lambertian.support import distributed
 
     if options.out is None:
@@ -154,14 +163,11 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
         if getattr(options, name):
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(f"{flag}: expected with photos only; a folder of objects has lights and masks beside them")
-    distributed.initialise(options.coordinator, options.processes, options.process_id)
+    join_processes(options)
     from deep_lambertian.model import load_model
     from deep_lambertian.photos.batch import KEPT, BatchOptions, infer_folder
 
-    say, processes = printer_of(options), jax.process_count()
-    if processes > 1:  # said first: JAX ends a process whose peer has died with words of its own
-        hint = "if one dies, all stop within 30 s; start them again, as many as you like, to do what is missing"
-        say(f"one of {processes} processes: {hint}")
+    say = printer_of(options)
     with distributed.peers(KEPT):
         model = distributed.together(lambda: load_model(options.model))
     sampler = model.sampler.override(iterations=options.iterations, chains=options.chains)
@@ -173,6 +179,6 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
         if options.json:
             print_json({**counts, "out": str(result.out), "summary": str(result.summary), "reasons": result.failed})
         else:
-            print(f"results: {result.out} ({', '.join(f'{count} {what}' for what, count in counts.items())})")
-            print(f"summary: {result.summary}")
+            tell(f"results: {result.out} ({', '.join(f'{count} {what}' for what, count in counts.items())})")
+            tell(f"summary: {result.summary}")
     return 1 if result.failed else 0

@@ -8,6 +8,34 @@ from pathlib import Path
 from typing import Any
 
 
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number within bounds."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}, got {text[:40]!r}")
+        return number
+
+    return parse
+
+
+SEED, CHAINS, SAMPLES = whole(0, 2**32 - 1), whole(1, 1000), whole(0, 1000)
+
+
+def shown(text: str) -> str:
+    """A text as a terminal may have it: what would move its cursor or change its colours is written as its code."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+def tell(text: str) -> None:
+    """Print a line of results."""
+    print(shown(text))
+
+
 def add_inference(parser: argparse.ArgumentParser, what: str, pictures: str, model: str | None = None) -> None:
     """Of commands that infer something, called `what`, from pictures, which are called so, by `model` unless told."""
     known = "a bundled model's name (see dln models) or a model file"
@@ -15,10 +43,21 @@ def add_inference(parser: argparse.ArgumentParser, what: str, pictures: str, mod
         parser.add_argument("model", metavar="MODEL", help=known)
     else:
         parser.add_argument("model", metavar="MODEL", nargs="?", default=model, help=f"{known} (default: {model})")
-    parser.add_argument("--chains", type=int, metavar="N", help=f"N chains for each {what} (default: the preset's)")
+    parser.add_argument("--chains", type=CHAINS, metavar="N", help=f"N chains for each {what} (default: the preset's)")
     parser.add_argument("--iterations", type=int, metavar="N", help="sweeps of a chain (default: as the model has it)")
     linear = f"take the {pictures}' numbers as linear light, not sRGB"
     parser.add_argument("--linear", action="store_true", help=linear)
+
+
+def join_processes(options: argparse.Namespace) -> None:
+    """Join the other processes of the run, if there are any, and say first what happens if one of them dies: JAX then
+    ends the others with words of its own.
+    """
+    from deep_lambertian.support import distributed
+
+    if distributed.initialise(options.coordinator, options.processes, options.process_id):
+        hint = "if one dies, all stop within 30 s; start them again, as many as you like, to do what is missing"
+        printer_of(options)(f"one of many processes: {hint}")
 
 
 def add_processes(parser: argparse.ArgumentParser) -> None:
@@ -59,7 +98,7 @@ def check_writable(path: Path) -> None:
 
 def printer_of(options: argparse.Namespace) -> Callable[[str], None]:
     """A function that prints what is being done, on standard error, unless --quiet is given."""
-    return lambda text: None if options.quiet else print(text, file=sys.stderr, flush=True)
+    return lambda text: None if options.quiet else print(shown(text), file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:

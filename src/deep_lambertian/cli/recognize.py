@@ -7,7 +7,7 @@ named, or called unknown; where probes lie in folders of people's names too, the
 import argparse
 from pathlib import Path
 
-from deep_lambertian.cli.options import add_inference, print_json, printer_of
+from deep_lambertian.cli.options import add_inference, print_json, printer_of, tell
 
 EXAMPLE = """examples:
   dln recognize --gallery people/ --probe new-photos/ --out answers.csv
@@ -59,11 +59,11 @@ def run(options: argparse.Namespace) -> int:
         for each in answers:
             rest = f"nearest {each.nearest}" if each.label == UNKNOWN else f"next {each.second}"
             answer = each.problem or f"{each.label}  (confidence {each.confidence:.2f}, {rest})"
-            print(f"{each.probe}: {answer}")
+            tell(f"{each.probe}: {answer}")
     if "error" in figures:
-        print(f"error: {figures['error']:.1f} % ({figures['wrong']} of {figures['judged']})")
+        tell(f"error: {figures['error']:.1f} % ({figures['wrong']} of {figures['judged']})")
     if "strangers" in figures:
-        print(f"strangers: {figures['named']} of {figures['strangers']} were taken for somebody")
+        tell(f"strangers: {figures['named']} of {figures['strangers']} were taken for somebody")
     if options.out is not None:
-        print(f"answers: {options.out}")
+        tell(f"answers: {options.out}")
     return 0

@@ -6,7 +6,7 @@ Directions are as the viewer sees them: x and azimuth to the right, y and elevat
 import argparse
 from pathlib import Path
 
-from deep_lambertian.cli.options import numbers, print_json
+from deep_lambertian.cli.options import numbers, print_json, tell
 
 EXAMPLE = """examples:
   dln relight portrait-dln --light 0.5,0.2,0.8
@@ -81,4 +81,4 @@ def run(options: argparse.Namespace) -> None:
         rounded = [[round(float(x), 4) for x in each] for each in lights]
         print_json({"files": [str(path) for path in written], "lights": rounded})
     else:
-        print(f"relit: {written[0]}" + (f" to {written[-1].name}" if len(written) > 1 else ""))
+        tell(f"relit: {written[0]}" + (f" to {written[-1].name}" if len(written) > 1 else ""))

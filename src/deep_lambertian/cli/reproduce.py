@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from deep_lambertian.cli.options import printer_of
+from deep_lambertian.cli.options import CHAINS, printer_of, tell
 
 EXAMPLE = """examples:
   dln reproduce yaleb CroppedYale.zip --protocol dev --faces faces48.npz --out yale
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", choices=PARTS, action="append", metavar="PART", help=f"one of {', '.join(PARTS)}")
     parser.add_argument("--size", type=int, help="pixels a side (default: 24 for yaleb, 48 for aloi)")
     parser.add_argument("--most", type=int, default=7, metavar="K", help="at most K training images of each person")
-    parser.add_argument("--chains", type=int, help="chains for each set of images (default: as the preset has it)")
+    parser.add_argument("--chains", type=CHAINS, help="chains for each set of images (default: as the preset has it)")
     parser.add_argument("--quick", action="store_true", help="a smoke run, whose figures mean nothing")
     parser.add_argument("--allow-missing", action="store_true", help="run on the subjects and subsets that are there")
     parser.add_argument("--restart", action="store_true", help="replace what the folder holds")
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
         from deep_lambertian.support.files import write_json
 
         write_json(options.json, results)
-    print(f"report: {page}")
+    tell(f"report: {page}")
 
 
 def _yaleb(options: argparse.Namespace, say: Any) -> tuple[dict[str, Any], Path]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deep_lambertian.cli.options import add_processes, print_json, printer_of
+from deep_lambertian.cli.options import add_processes, join_processes, print_json, printer_of, tell
 from deep_lambertian.data.registry import describe, kinds, load
 
 EXAMPLE = """examples:
@@ -43,14 +43,10 @@ def run(options: argparse.Namespace) -> None:
     from deep_lambertian.support import distributed
 
     config = _config(options)
-    distributed.initialise(options.coordinator, options.processes, options.process_id)
+    join_processes(options)
     first = distributed.is_first()
-    data = _data(options)
-    faces = None
-    if options.faces is not None:
-        from deep_lambertian.data import load_faces
-
-        faces = load_faces(options.faces, size=data.shape[0])
+    with distributed.peers("nothing has been done yet"):
+        data, faces = distributed.together(lambda: _data(options))
     from deep_lambertian.learning.train import train
 
     on_step = lambda monitors: printer_of(options)(line(monitors)) if first else None
@@ -64,7 +60,7 @@ def run(options: argparse.Namespace) -> None:
     if options.json:
         print_json({"model": str(path), **model.info["monitors"]})
     else:
-        print(f"model: {path}")
+        tell(f"model: {path}")
 
 
 def line(monitors: dict[str, Any]) -> str:
@@ -112,6 +108,16 @@ def _value(text: str) -> Any:
 
 
 def _data(options: argparse.Namespace) -> Any:
+    """The objects to learn from, and the faces, if there are any."""
+    data = _objects(options)
+    if options.faces is None:
+        return data, None
+    from deep_lambertian.data import load_faces
+
+    return data, load_faces(options.faces, size=data.shape[0])
+
+
+def _objects(options: argparse.Namespace) -> Any:
     data = load(options.kind, options.path, options.size, options.seed, training=True)
     if options.objects is None:
         return data

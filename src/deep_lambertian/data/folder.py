@@ -50,7 +50,9 @@ class ObjectFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.source = open_source(path)
-        folders = self.source.folders()
+        folders: dict[str, list[str]] = {}  # an archive may call one folder `a`, `./a` and `a//`
+        for folder, files in self.source.folders().items():
+            folders.setdefault("/".join(PurePosixPath(folder).parts), []).extend(files)
         # Files above the objects' folders serve them all.
         above = [names for names in folders.values() if not any(map(is_image_name, names)) and len(folders) > 1]
         files = {PurePosixPath(name).name: name for names in above for name in names}
@@ -59,7 +61,7 @@ class ObjectFolder:
         for folder in sorted(folders):
             files = folders[folder]
             if any(map(is_image_name, files)):
-                names = [PurePosixPath(file).name for file in files]
+                names = {PurePosixPath(file).name for file in files}
                 images = sum(is_image_name(name) and not _is_mask(name) for name in names)
                 lights = self._common is not None or any(name.lower() in LIGHT_FILES for name in names)
                 # Images at the top are an object called like the folder itself.

@@ -108,7 +108,7 @@ def _upright(image: Image.Image) -> Image.Image:
 def _is_deep(image: Image.Image) -> bool:
     """Whether Pillow would drop the lower half of numbers of 16 bits, as it does in colour and with transparency."""
     kept = image.mode in ("F", "I") or image.mode.startswith("I;16")
-    return not kept and any(word in repr(image.tile) for word in (";16", "65535"))
+    return not kept and any(word in repr(getattr(image, "tile", "")) for word in (";16", "65535"))
 
 
 def _deep_numbers(image: Image.Image, data: bytes) -> np.ndarray:

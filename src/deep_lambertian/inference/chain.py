@@ -5,8 +5,9 @@ from a key of its own, made from the seed and its own numbers: how the batch is 
 Around the sweeps lie annealing, which multiplies the noise, and adaptation, which moves HMC's step sizes.
 """
 
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -35,6 +36,7 @@ from deep_lambertian.priors.contract import Moments
 from deep_lambertian.support import compiled, draws
 from deep_lambertian.support.distributed import gather, is_shared, place
 from deep_lambertian.support.progress import chunks
+from deep_lambertian.support.run_folder import check_agreement
 from deep_lambertian.surface import Leaf, Surface
 
 PIECE = 25  # sweeps after which Python looks up: a key that stops the program is heard within seconds
@@ -114,6 +116,9 @@ def run(
     sizes = Sizes(objects + spare, sampler.chains, images, pixels)
     observed = AVERAGES.begin(sizes), TRACE.begin(sizes), Kept(sampler.keep).begin(sizes)
     if shared:
+        given_all = [np.asarray(leaf) for leaf in jax.tree.leaves((params, inputs))]
+        sums = [f"{each.shape} {zlib.crc32(np.ascontiguousarray(each).tobytes()):08x}" for each in given_all]
+        check_agreement({"seed": seed, "known": sorted(known), "sampler": asdict(sampler), "arrays": sums})
         inputs, observed = place((inputs, observed), mesh, PartitionSpec("objects"))
         params = place(params, mesh, PartitionSpec())
     else:

@@ -13,6 +13,7 @@ variances of its elements, squares being taken element by element. Whoever is un
 from is known worse: u is 1 up to the limit of surprise that left-out objects keep to, and grows with what is beyond.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,14 @@ def level_of_error(error: Any, spread: Any) -> np.ndarray:
     return np.asarray(erf(np.abs(error) / (np.sqrt(2) * np.maximum(spread, 1e-9))))
 
 
+class InferenceError(ValueError):
+    """Chains have ended in numbers that are not finite; `objects` are the places, in the batch, of whose they were."""
+
+    def __init__(self, message: str, objects: list[int]) -> None:
+        super().__init__(message)
+        self.objects = objects
+
+
 @dataclass(frozen=True)
 class Posterior:
     """Posterior means over the sweeps after the burn-in, of all chains together, and their standard errors.
@@ -140,6 +149,12 @@ class Posterior:
                 "that it had not seen. Uncertainties are widened, and may still be too small."
             )
         return found
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all of its numbers are."""
+        found = (*(getattr(self, name) for name in _ARRAYS), *self.spread.values(), *self.samples.values())
+        return all(np.isfinite(each).all() for each in found)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -205,6 +220,17 @@ class Posterior:
 
 
 _ARRAYS = tuple(f.name for f in fields(Posterior) if f.name not in ("diagnostics", "samples", "spread", "info"))
+
+
+def check_finite(posteriors: Sequence[Posterior], given: Sequence[dict[str, np.ndarray]], names: Sequence[str]) -> None:
+    """Refuse results that are not finite, and say how large what was `given` for the first of them was."""
+    if lost := [number for number, posterior in enumerate(posteriors) if not posterior.is_finite]:
+        sizes = (f"{what} of up to {np.abs(value).max():.2g}" for what, value in given[lost[0]].items())
+        raise InferenceError(
+            f"{names[lost[0]]}: inference ended in numbers that are not finite, from {' and '.join(sizes)}; bring what "
+            "is large to about 1, take a model whose noise is not so small, or a smaller step_size",
+            lost,
+        )
 
 
 def summarise(

@@ -15,7 +15,7 @@ import numpy as np
 from deep_lambertian.data import Dataset
 from deep_lambertian.learning.config import Config
 from deep_lambertian.support.files import write_text
-from deep_lambertian.support.run_folder import Arrays, RunFolder, T
+from deep_lambertian.support.run_folder import Arrays, RunFolder, T, check_agreement
 
 
 class TrainingRun:
@@ -38,6 +38,8 @@ class TrainingRun:
             "faces": None if faces is None else f"{len(faces)} (checksum {_checksum(faces):08x})",
             "settings": tomllib.loads(config.to_toml()),
         }
+        if out is None:
+            check_agreement(description)
         self.folder = None if out is None else RunFolder(out, "training", description, restart=restart)
         self.config, self.on_step = config, on_step
         self.history: list[dict[str, Any]] = []

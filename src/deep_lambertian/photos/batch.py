@@ -8,6 +8,7 @@ many processes, finds what one process finds in one go. Processes share nothing 
 missing before the start, and exchange what has failed at the end.
 """
 
+import errno
 import hashlib
 import json
 from collections.abc import Callable, Iterator
@@ -21,19 +22,21 @@ import numpy as np
 from deep_lambertian.data.dataset import Skipped
 from deep_lambertian.data.folder import Entry, ObjectFolder
 from deep_lambertian.data.images import save_png16
-from deep_lambertian.inference.posterior import Posterior
+from deep_lambertian.inference.posterior import InferenceError, Posterior
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN, Layout, check_request
 from deep_lambertian.support import distributed
 from deep_lambertian.support.files import write_csv, write_json
 from deep_lambertian.support.progress import track
-from deep_lambertian.support.run_folder import RunFolder
+from deep_lambertian.support.run_folder import LOCK, RunFolder
 
 FORMAT, VERSION = "deep_lambertian batch", 1
 DESCRIPTION, SUMMARY = "batch.json", "summary.csv"
 MARK = "posterior.npz"  # written last: an object that has it is done
 FILES = (MARK, "albedo.png", "normals.png", "lights.json")
 COLUMNS = ("object", "images", "light_x", "light_y", "light_z", "normals_std", "residual", "acceptance", "ok", "reason")
+# A name that no folder can have, or that a file, another object's result, has already: it is that object's own failure.
+NO_PLACE = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ)
 KEPT = "the results written so far are intact"
 Batch = tuple[list[str], tuple[int, int]]  # names of objects to infer at once, and their arrays' (objects, images)
 
@@ -115,7 +118,7 @@ def infer_folder(
             "listing": hashlib.sha256(listing.encode()).hexdigest()[:16],
             "settings": {"seed": seed, "srgb": options.srgb, **asdict(sampler)},
         }
-        RunFolder(out, "batch", description, restart=options.restart, results=_results(out, names))
+        folder = RunFolder(out, "batch", description, restart=options.restart, results=_results(out, names))
         missing = distributed.collect([name for name in names if not _is_done(out / name)])[0]
         mine = plan(source.entries, missing, options.batch)
 
@@ -124,6 +127,7 @@ def infer_folder(
         failed = {name: reason for part in distributed.collect(work) for name, reason in part.items()}
         distributed.together(lambda: write_summary(out, names, failed) if distributed.is_first() else None)
         wrong = sum(name in failed for name in missing)
+        del folder  # whose lock has been held until now
         return BatchResult(out, out / SUMMARY, len(missing) - wrong, len(names) - len(missing), failed)
 
 
@@ -140,12 +144,23 @@ def _open(path: str | Path, out: Path) -> ObjectFolder:
 
 
 def _is_done(folder: Path) -> bool:
-    return all((folder / file).is_file() for file in FILES)
+    try:
+        return all((folder / file).is_file() for file in FILES)
+    except OSError:  # no folder can have such a name
+        return False
+
+
+def _is_name(folder: Path) -> bool:
+    """Whether there may be such a folder."""
+    try:
+        return folder.exists() or True
+    except OSError:
+        return False
 
 
 def _results(out: Path, names: list[str]) -> Iterator[Path]:
     """The files of these objects' results and, in a folder that is known to be one of results, of all others."""
-    folders = {out / name for name in names}
+    folders = {out / name for name in names if _is_name(out / name)}
     if (out / DESCRIPTION).is_file():
         folders |= {found.parent for found in out.rglob(MARK)}
     yield out / SUMMARY
@@ -196,20 +211,36 @@ def _work(
         for name in names:
             try:
                 photos.append(_read(source, name, numbers[name], model.shape, options.srgb))
-            except ValueError as error:
-                report(name, str(error))
-        for one, posterior in zip(photos, infer(photos, size) if photos else (), strict=True):
-            if np.isfinite(posterior.scaled_normals).all() and np.isfinite(posterior.lights).all():
+            except Exception as error:  # objects are not to be trusted: whatever one causes is its own failure
+                report(name, str(error) or type(error).__name__)
+        for one, posterior in _inferred(photos, size, infer, report):
+            try:
                 _save(out / one.name, one, posterior)
                 report(one.name)
-            else:
-                report(one.name, "the chain ended in numbers that are not finite; take a smaller step_size")
+            except OSError as error:
+                if error.errno not in NO_PLACE:
+                    raise
+                report(one.name, f"{one.name}: its results cannot be written ({error.strerror}); give it another name")
     return failed
+
+
+def _inferred(
+    photos: list[Photos], size: tuple[int, int], infer: Infer, report: Callable[[str, str], None]
+) -> list[tuple[Photos, Posterior]]:
+    """Objects with their posteriors; those that end in no numbers are reported, and the others done without them."""
+    while photos:
+        try:
+            return list(zip(photos, infer(photos, size), strict=True))
+        except InferenceError as error:
+            for number in error.objects:
+                report(photos[number].name, f"{photos[number].name}: {str(error).partition(': ')[2]}")
+            photos = [one for number, one in enumerate(photos) if number not in error.objects]
+    return []
 
 
 def _read(source: ObjectFolder, name: str, number: int, shape: tuple[int, int], srgb: bool) -> Photos:
     """One object at the model's size, or a ValueError that says why it cannot be used."""
-    if Path(name).parts[0] in (DESCRIPTION, SUMMARY):
+    if Path(name).parts[0] in (DESCRIPTION, SUMMARY, LOCK):
         raise ValueError(f"{name}: expected another name for an object, got that of a file of the results")
     skipped: list[Skipped] = []
     found = source.read(name, shape, srgb, skipped)

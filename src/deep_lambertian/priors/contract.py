@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int, Key
 from deep_lambertian.support import draws
 from deep_lambertian.support.progress import chunks
 
+LARGEST, SMALLEST = 1e15, 1e-30  # sizes with which single precision can still compute: it squares and divides them
 Hidden = Any  # a pytree: an array, or a pair for a product of priors
 Normal = tuple[Float[Array, " V"], Float[Array, " V"], Float[Array, "V K"]]  # mean, variance, factors
 Chain = Any  # likewise: the state of a chain that generates from a prior
@@ -88,7 +89,9 @@ class Prior(ABC):
 
 
 def check_array(name: str, value: Any, shape: tuple[int, ...], *, positive: bool = False) -> None:
-    """Refuse a parameter of the wrong shape, or one that is not finite, or not positive where it must be."""
+    """Refuse a parameter of the wrong shape, one that is not finite, or not positive where it must be, and sizes with
+    which single precision cannot compute.
+    """
     array = np.asarray(value)
     if array.shape != shape:
         raise ValueError(f"{name}: expected shape {shape}, got {array.shape}")
@@ -96,6 +99,10 @@ def check_array(name: str, value: Any, shape: tuple[int, ...], *, positive: bool
         raise ValueError(f"{name}: expected finite numbers, got {np.sum(~np.isfinite(array))} that are not")
     if positive and not np.all(array > 0):
         raise ValueError(f"{name}: expected positive numbers, got a smallest of {array.min():g}")
+    if np.abs(array).max(initial=0) > LARGEST:
+        raise ValueError(f"{name}: expected numbers of at most {LARGEST:g} in size, got {np.abs(array).max():g}")
+    if positive and array.min(initial=1) < SMALLEST:
+        raise ValueError(f"{name}: expected numbers of at least {SMALLEST:g}, got a smallest of {array.min():g}")
 
 
 # ---- Long-run generation from a prior alone

@@ -216,7 +216,7 @@ def _tar(path: Path, file: tarfile.TarFile, limits: Limits) -> Source:
     most = min(limits.total_bytes, int(limits.inflation * max(path.stat().st_size, 2**20)))
     # A compressed archive is inflated as it is listed, so the limits are checked on the way.
     while (member := file.next()) is not None:
-        file.members.clear()
+        file.members.clear()  # type: ignore[attr-defined]
         headers.left = min(headers.left + USUAL_HEADER, MOST_HEADER)
         if member.issym() or member.islnk():
             raise SourceError(f"{path}: {member.name[:100]!r} is a link, which is not followed")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jaxlib
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
+from jaxlib.version import __version__ as jaxlib_version
 
 from deep_lambertian.support.files import atomic_write, sealed, unsealed
 
@@ -130,7 +130,7 @@ def _exported(function: Callable[..., Any], leaves: list[Any], name: str) -> Any
     exported = jax.export.export(jax.jit(function))(*leaves)
     if path is not None:
         with suppress(OSError), atomic_write(path) as file:  # a full disk, say: the next process traces again
-            file.write(sealed(exported.serialize()))
+            file.write(sealed(bytes(exported.serialize())))
     return exported
 
 
@@ -152,7 +152,7 @@ def _forget(name: str) -> bool:
 def _name(function: Any, structure: Any, leaves: list[Any], static: dict[str, Any]) -> str:
     """What the trace depends on, in one word: the function and its arguments, the code, JAX and its settings."""
     shapes = [(np.shape(leaf), str(getattr(leaf, "dtype", type(leaf).__name__))) for leaf in leaves]
-    versions, chosen = (jax.__version__, jaxlib.__version__), [getattr(jax.config, name) for name in SETTINGS]
+    versions, chosen = (jax.__version__, jaxlib_version), [getattr(jax.config, name) for name in SETTINGS]
     around = versions, jax.default_backend(), chosen, _code()
     described = repr((function.__name__, str(structure), shapes, sorted(static.items(), key=str), around))
     return hashlib.sha256(described.encode()).hexdigest()[:32]

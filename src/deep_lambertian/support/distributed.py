@@ -7,8 +7,10 @@ them go on from the same numbers.
 
 import json
 import os
+import socket
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import jax
@@ -16,6 +18,7 @@ import numpy as np
 from jax.experimental.multihost_utils import broadcast_one_to_all, process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+JOIN_SECONDS = 20  # by then all processes must have been started
 HEARTBEAT_SECONDS = 10  # a peer that has been silent for so long is dead
 # Where a scheduler says how many processes it has started (Slurm, Open MPI, Kubernetes' indexed jobs).
 CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETIONS")
@@ -26,8 +29,9 @@ class PeerLostError(OSError):
     """Another process of the run has died or cannot be reached."""
 
 
-def initialise(coordinator: str | None = None, processes: int | None = None, process_id: int | None = None) -> None:
-    """Join the other processes of the run; there are none where nothing is given and no scheduler has started any.
+def initialise(coordinator: str | None = None, processes: int | None = None, process_id: int | None = None) -> bool:
+    """Join the other processes of the run, and whether there are any; there are none where nothing is given and no
+    scheduler has started any.
 
     Must come before anything is computed. `coordinator` is HOST:PORT of process 0.
     """
@@ -35,23 +39,90 @@ def initialise(coordinator: str | None = None, processes: int | None = None, pro
     missing = [name for name, value in given.items() if value is None]
     in_a_cluster = any(int(os.environ.get(name, "1") or 1) > 1 for name in CLUSTER_SIZES)
     if processes == 1 or (len(missing) == 3 and not in_a_cluster):
-        return
+        return False
     if 0 < len(missing) < 3:
         raise ValueError(f"many processes: expected all of {', '.join(given)}, got no {' and no '.join(missing)}")
     if processes is not None and process_id is not None and not 0 <= process_id < processes:
         raise ValueError(f"--process-id: expected 0 to {processes - 1}, got {process_id}")
     if coordinator is not None and not coordinator.rpartition(":")[2].isdigit():
         raise ValueError(f"--coordinator: expected HOST:PORT, got {coordinator!r}")
+    if coordinator is not None and processes is not None and process_id is not None:
+        _meet(coordinator, processes, process_id)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM to itself
+    patience: dict[str, Any] = {"initialization_timeout": JOIN_SECONDS, "heartbeat_timeout_seconds": HEARTBEAT_SECONDS}
     try:
-        jax.distributed.initialize(
-            coordinator, processes, process_id, initialization_timeout=60, heartbeat_timeout_seconds=HEARTBEAT_SECONDS
-        )
+        jax.distributed.initialize(coordinator, processes, process_id, **patience)
     except RuntimeError as error:
+        where = coordinator or "the scheduler’s address"
         raise PeerLostError(
-            f"the processes did not find each other at {coordinator or 'the scheduler’s address'} within 60 s: "
-            f"start all of them, each with its own --process-id ({_first_line(error)})"
+            f"the processes did not find each other at {where} within {JOIN_SECONDS} s: start all of them, each with "
+            f"its own --process-id ({_first_line(error)})"
         ) from error
+    return True
+
+
+def _meet(coordinator: str, processes: int, process_id: int) -> None:
+    """Wait until all processes are there, and of one mind on how many they are: the same sentence ends all of them.
+
+    JAX's own runtime would be ended by C++, with a page of its stack, by each of the errors that are found here.
+    """
+    host, _, port = coordinator.rpartition(":")
+    deadline = time.monotonic() + JOIN_SECONDS
+    if process_id == 0:
+        try:
+            server = socket.create_server(("", int(port)))
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise OSError(
+                f"--coordinator {coordinator}: cannot listen at this port ({reason}); choose another"
+            ) from error
+        with server:
+            wrong = _receive(server, processes, deadline)
+    else:
+        wrong = _report(host.strip("[]"), int(port), {"process": process_id, "processes": processes}, deadline)
+    if wrong:
+        raise PeerLostError(f"the processes did not find each other at {coordinator}: {wrong}")
+
+
+def _receive(server: socket.socket, processes: int, deadline: float) -> str:
+    """What process 0 has to say when all others have come, or it has waited long enough; nothing if all is well."""
+    there: dict[int, socket.socket] = {}
+    strangers, wrong = [], ""
+    while len(there) < processes - 1 and not wrong and (left := deadline - time.monotonic()) > 0:
+        server.settimeout(left)
+        try:
+            peer, _ = server.accept()
+            strangers.append(peer)
+            peer.settimeout(2)
+            hello = json.loads(peer.makefile("rb").readline(1000))
+            number, counted = int(hello["process"]), int(hello["processes"])
+        except (OSError, ValueError, KeyError, TypeError):  # time is up, or somebody else knocks
+            continue
+        if counted != processes:
+            wrong = f"process {number} was started with --processes {counted}, process 0 with --processes {processes}"
+        elif number in there:
+            wrong = f"two were started with --process-id {number}; each needs its own, from 0 to {processes - 1}"
+        there[number] = peer
+    if not wrong and (missing := [str(i) for i in range(1, processes) if i not in there]):
+        wrong = f"no process {' and no '.join(missing)} came within {JOIN_SECONDS} s; start all {processes} together"
+    for peer in strangers:
+        with suppress(OSError), peer:
+            peer.sendall(json.dumps(wrong).encode() + b"\n")
+    return wrong
+
+
+def _report(host: str, port: int, hello: dict[str, int], deadline: float) -> str:
+    """What another process hears from process 0, whom it looks for until then."""
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            with socket.create_connection((host, port), timeout=left) as peer:
+                peer.sendall(json.dumps(hello).encode() + b"\n")
+                peer.settimeout(left + 5)  # process 0 may have begun to wait a little later
+                return str(json.loads(peer.makefile("rb").readline(1000)))
+        except (OSError, ValueError, OverflowError):
+            time.sleep(0.2)
+    return f"no process 0 answered there within {JOIN_SECONDS} s; start all {hello['processes']} together"
 
 
 @contextmanager

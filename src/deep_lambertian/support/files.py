@@ -96,7 +96,7 @@ def unsealed(data: bytes) -> bytes:
 
 
 def with_checksum(header: dict[str, Any], arrays: dict[str, np.ndarray], about: Any = None) -> dict[str, Any]:
-    """A header, of anything that JSON can hold, with the checksum of itself, the arrays, and what else it is `about`."""
+    """A header, which JSON can hold, with the checksum of itself, the arrays, and what else it is `about`."""
     header = json.loads(json.dumps(header))
     return header | {CHECKSUM: _digest(header, arrays, about)}
 

@@ -5,16 +5,25 @@ stages/<name>.npz, stages/<name>.json  arrays and figures, each computed once
 checkpoints/step-000012.safetensors    where an iteration stands; the last few are kept
 
 Training, experiments and inference over folders keep their results so. Every file is whole or not there. With many
-processes only the first one writes; all of them read.
+processes only the first one writes; all of them read. Of two runs the second is refused while the first is at work.
 """
 
+import fcntl
 import json
+import os
 import re
+import shlex
+import shutil
+import socket
+import sys
 import warnings
 from collections.abc import Callable, Iterable
+from datetime import datetime
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -30,7 +39,54 @@ Arrays = dict[str, np.ndarray]
 CHECKPOINT = re.compile(r"step-(\d{6})\.safetensors")
 KEY = "deep_lambertian checkpoint"
 KEPT = 3  # checkpoints
+LOCK = ".lock"
+PART = re.compile(r"\..+\.[a-z0-9_]{8}\.part")  # as `files.atomic_write` and `atomic_folder` name them
 SHOWN, LONGEST = 5, 100  # differences that an error lists, and characters of each value
+
+
+class Lock:
+    """Keeps other processes' runs out of a folder for as long as it lives: a process that dies, however it does, leaves
+    none behind. Its file says whose it is. A file system without locks is used without.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            who = os.read(self._handle, 1000).decode("utf-8", "replace").strip() or "it has not said whose"
+            do = "wait until it has ended, or choose another folder"
+            raise OSError(f"{folder}: another run is at work there ({who}); {do}") from error
+        except OSError:
+            pass
+        command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+        who = f"process {os.getpid()} on {socket.gethostname()}, since {datetime.now():%Y-%m-%d %H:%M:%S}: {command}"
+        os.truncate(self._handle, 0)
+        os.write(self._handle, who.encode("utf-8", "replace")[:1000])
+
+    def __del__(self) -> None:
+        if hasattr(self, "_handle"):
+            os.close(self._handle)
+
+
+_locks: WeakValueDictionary[Path, Lock] = WeakValueDictionary()  # of this process, which shares its own
+
+
+def lock(folder: Path) -> Lock:
+    """The lock of a folder, or an OSError that says who holds it."""
+    held = _locks.get(folder.resolve())
+    if held is None:
+        held = _locks[folder.resolve()] = Lock(folder)
+    return held
+
+
+def sweep(folder: Path) -> None:
+    """Delete what runs that were killed have left half-written; folders within that have a lock see to themselves."""
+    for place, folders, files in os.walk(folder):
+        for name in [name for name in (*folders, *files) if PART.fullmatch(name)]:
+            path = Path(place) / name
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        folders[:] = [name for name in folders if not (Path(place) / name / LOCK).exists()]
 
 
 class RunFolder:
@@ -54,11 +110,15 @@ class RunFolder:
         self._stages, self._checkpoints = self.path / "stages", self.path / "checkpoints"
         self.writes = distributed.is_first()
         description = json.loads(json.dumps(description))
-        _check_agreement(distributed.collect(description))
+        check_agreement(description)
+        self._lock: Lock | None = None  # held for as long as this object lives
         distributed.together(lambda: self._open(description, restart, results) if self.writes else None)
 
     def _open(self, description: dict[str, Any], restart: bool, results: Iterable[Path]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
+        self._lock = lock(self.path)
+        if self._place.is_file():
+            sweep(self.path)
         stages = list(self._stages.iterdir()) if self._stages.is_dir() else []
         there = (path for path in chain(self.checkpoints(), stages, results) if path.exists())
         if restart:
@@ -176,7 +236,10 @@ def _shown(value: Any) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
-def _check_agreement(descriptions: list[dict[str, Any]]) -> None:
+def check_agreement(description: dict[str, Any]) -> None:
+    """Refuse, on all processes, what they were not all started with: `description`, and the versions of programs."""
+    versions = {name: version(name) for name in ("deep-lambertian", "jax", "numpy")}
+    descriptions = distributed.collect(description | {"versions": versions})
     for process, description in enumerate(descriptions):
         if differing := differences(descriptions[0], description):
             raise ValueError(

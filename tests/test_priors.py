@@ -10,7 +10,8 @@ import pytest
 from scipy.special import logsumexp
 
 from conftest import tiny_grbm
-from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Prior, Product, generate
+from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, GaussianBinary, Prior, Product, generate
+from deep_lambertian.priors.density import log_density, log_normaliser
 from deep_lambertian.support.progress import show_progress
 
 
@@ -29,6 +30,29 @@ def tiny_dbn(*hidden: int, visible: int = 2, **options: Any) -> DBN:
     sizes = list(hidden)
     layers = tuple(tiny_rbm(5 + i, low, high) for i, (low, high) in enumerate(pairwise(sizes)))
     return DBN(tiny_grbm(3, visible, sizes[0]), layers, **options)
+
+
+def tiny_both(seed: int = 0, visible: int = 3, hidden: int = 4) -> GaussianBinary:
+    rng = np.random.default_rng(seed)
+    base = Gaussian.of_factors(rng.normal(size=visible), rng.uniform(0.3, 1, visible), rng.normal(size=(visible, 2)))
+    units = rng.normal(0, 0.5, hidden), rng.normal(0, 0.5, (visible, hidden))
+    return GaussianBinary(base, *(jnp.asarray(each, jnp.float32) for each in units))
+
+
+def both_as_mixture(prior: GaussianBinary) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    """Probabilities of all h, the means of x, its covariance, and log ∫ Σ exp(−E): written out."""
+    states = binary(prior.hidden_size).astype(np.float64)
+    base = [np.asarray(x, np.float64) for x in (prior.base.mean, prior.base.variance, prior.base.factors)]
+    covariance, top = np.diag(base[1]) + base[2] @ base[2].T, states @ np.asarray(prior.weights, np.float64).T
+    log_mass = states @ np.asarray(prior.hidden_bias, np.float64) + 0.5 * np.sum(top * (top @ covariance), axis=1)
+    # ∫ over z and x of the Gaussian's part alone: its two determinants cancel but for that of the noise.
+    constant = 0.5 * (len(base[0]) + base[2].shape[1]) * np.log(2 * np.pi) + 0.5 * np.sum(np.log(base[1]))
+    return (
+        np.exp(log_mass - logsumexp(log_mass)),
+        base[0] + top @ covariance,
+        covariance,
+        logsumexp(log_mass) + constant,
+    )
 
 
 def mixture(grbm: GRBM) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -185,6 +209,99 @@ def test_grbm_generates_the_mixture_it_is():
     assert np.all(np.abs((result.std**2).mean(axis=0) - variance) < 4 * error + 0.01 * variance)
 
 
+def test_gaussian_and_binary_units_are_the_mixture_of_their_energy():
+    prior = tiny_both()
+    mass, means, covariance, log_z = both_as_mixture(prior)
+    states = binary(4)
+    for v in VISIBLE:
+        z = prior.base.mean_hidden(jnp.array(v))
+        energies = np.array([prior.energy(jnp.array(v), (z, jnp.array(h))) for h in states])
+        weights = np.exp(-energies - logsumexp(-energies))
+        np.testing.assert_allclose(weights @ states, prior.mean_hidden(jnp.array(v))[1], rtol=2e-4)
+        off = v - means
+        squares = 0.5 * np.sum(off * np.linalg.solve(covariance, off.T).T, axis=1)
+        exact = logsumexp(np.log(mass) - squares) - 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1]
+        assert -float(prior.free_energy(jnp.array(v))) - log_z == pytest.approx(exact, abs=1e-4)
+    mean, variance, factors = prior.gaussian((jnp.zeros(2), jnp.array(states[11])))
+    np.testing.assert_allclose(mean, means[11], rtol=1e-4)
+    np.testing.assert_allclose(np.diag(variance) + factors @ factors.T, covariance, rtol=1e-4)
+    result = generate(prior, seed=2, steps=2000, chains=64, thin=1)
+    spread = mass @ means**2 - (mass @ means) ** 2 + np.diag(covariance)
+    assert np.all(np.abs(result.mean.mean(axis=0) - mass @ means) < 4 * result.mean.std(axis=0) / 8)
+    assert np.all(np.abs((result.std**2).mean(axis=0) - spread) < 0.05 * spread)
+
+
+def test_gaussian_and_binary_units_are_drawn_from_one_joint_density():
+    """Gibbs between x and (z, h), by the conditionals that inference takes, leaves the moments of x as they are."""
+    prior = tiny_both(seed=1)
+    mass, means, covariance, _ = both_as_mixture(prior)
+
+    def step(key: jax.Array, x: jax.Array) -> jax.Array:
+        mean, variance = prior.top_down(prior.sample_hidden(jax.random.fold_in(key, 0), x))
+        return mean + jnp.sqrt(variance) * jax.random.normal(jax.random.fold_in(key, 1), mean.shape)
+
+    def chain(key: jax.Array) -> jax.Array:
+        return jax.lax.scan(lambda x, k: (step(k, x),) * 2, prior.centre, jax.random.split(key, 2000))[1][200:]
+
+    found = np.asarray(jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(0), 64)), np.float64)
+    error = found.mean(axis=1).std(axis=0) / 8
+    assert np.all(np.abs(found.mean(axis=(0, 1)) - mass @ means) < 4 * error)
+    spread = mass @ means**2 - (mass @ means) ** 2 + np.diag(covariance)
+    assert np.all(np.abs(found.var(axis=(0, 1)) - spread) < 0.05 * spread)
+
+
+def test_a_net_on_gaussian_and_binary_units():
+    net = DBN(tiny_both(visible=2, hidden=3), (tiny_rbm(5, 3, 2),))
+    base, top = net.base, net.layers[0]
+    _, means, covariance, _ = both_as_mixture(base)  # type: ignore[arg-type]
+    for v in VISIBLE[:, :2]:
+        z = base.base.mean_hidden(jnp.array(v))  # type: ignore[union-attr]
+        below = -0.5 * np.sum((v - means) * np.linalg.solve(covariance, (v - means).T).T, axis=1)
+        below -= 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1]
+        above = np.array([-float(top.free_energy(jnp.array(h))) for h in binary(3)])
+        exact = -logsumexp(below + above)
+        assert exact - 1e-4 <= float(net.free_energy(jnp.array(v))) <= exact + 5
+        # E(x, z, h) − E(x, z', h) is that of the Gaussian: z given x knows nothing of h.
+        energies = [float(net.energy(jnp.array(v), (each, jnp.array(binary(3)[5])))) for each in (z, z + 1)]
+        own = [float(base.base.energy(jnp.array(v), each)) for each in (z, z + 1)]  # type: ignore[union-attr]
+        assert energies[1] - energies[0] == pytest.approx(own[1] - own[0], abs=1e-4)
+
+
+@pytest.mark.parametrize("prior", [tiny_both(), tiny_grbm(7, 3, 4, scale=0.5), tiny_rbm(2, 4, 3), tiny_dbn(4, 3)])
+def test_annealed_importance_sampling_finds_the_normaliser_of_enumeration(prior):
+    if isinstance(prior, GaussianBinary):
+        exact = both_as_mixture(prior)[3]
+    elif isinstance(prior, GRBM):
+        b, c, w, var = (
+            np.asarray(x, np.float64) for x in (prior.bias, prior.hidden_bias, prior.weights, prior.variance)
+        )
+        top = binary(4) @ w.T
+        exact = logsumexp(binary(4) @ c + np.sum(b * top + 0.5 * var * top**2, axis=1))
+        exact += 0.5 * np.sum(np.log(2 * np.pi * var))
+    else:
+        rbm = prior.layers[-1] if isinstance(prior, DBN) else prior
+        exact = logsumexp([-float(rbm.free_energy(jnp.array(v))) for v in binary(rbm.size)])
+    found = log_normaliser(prior, steps=200)
+    assert 0 < found.error < 0.1
+    assert abs(found.value - exact) < 4 * found.error + 1e-3
+
+
+def test_densities_of_gaussians_are_exact_and_those_of_a_product_add_up():
+    rng = np.random.default_rng(0)
+    mean, variance, factors = rng.normal(size=3), rng.uniform(0.3, 1, 3), rng.normal(size=(3, 2))
+    prior = Gaussian.of_factors(mean, variance, factors)
+    covariance = factors @ factors.T + np.diag(variance)
+    exact = [-0.5 * (v - mean) @ np.linalg.solve(covariance, v - mean) for v in VISIBLE]
+    found, error = log_density(prior, VISIBLE)
+    np.testing.assert_allclose(found, exact - 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1], atol=1e-4)
+    assert error == 0
+    albedo = Gaussian.diagonal(jnp.zeros(1), jnp.ones(1))
+    joint, _ = log_density(Product(albedo, prior), np.concatenate([VISIBLE[:, :1], VISIBLE], axis=1))
+    np.testing.assert_allclose(joint, found + log_density(albedo, VISIBLE[:, :1])[0], atol=1e-4)
+    silent = GaussianBinary(prior, jnp.zeros(4), jnp.zeros((3, 4)))
+    np.testing.assert_allclose(log_density(silent, VISIBLE, steps=10)[0], found, atol=1e-3)
+
+
 def test_gaussian_against_its_closed_form():
     rng = np.random.default_rng(0)
     mean, variance, factors = rng.normal(size=3), rng.uniform(0.3, 1, 3), rng.normal(size=(3, 2))
@@ -232,6 +349,8 @@ def test_product_is_the_two_side_by_side():
         tiny_grbm(0, 4, 2),
         tiny_dbn(3, 2, visible=4),
         Product(tiny_grbm(0, 1, 2), tiny_grbm(1, 3, 2)),
+        tiny_both(visible=4),
+        DBN(tiny_both(visible=4), (tiny_rbm(1, 4, 2),)),
         Gaussian.diagonal(jnp.zeros(4), jnp.ones(4)),
         Gaussian.of_factors(jnp.zeros(4), jnp.ones(4), jnp.arange(8.0).reshape(4, 2)),
     ],

@@ -34,7 +34,7 @@ class Config:
     EM: at most `iterations`, fewer once normals move by less than `tolerance` degrees, or no less than before. `e_step`
     is the sampler, whose chains live on from one iteration to the next. Training data for the prior are `rows`: each
     object's posterior mean, or `keep` samples of it, each also moved by up to ±`shift` pixels in `copies` ways, and
-    mirrored.
+    mirrored; what is `moved` is the whole surface or, as in the paper, the normals alone.
     `held_out` objects are what the monitors check the prior on. With `refit` they end up in it all the same: of random
     starts the last M-step takes them in; those of a covariance learn from them throughout, and the checks are made of
     a prior without them.
@@ -64,6 +64,7 @@ class Config:
     keep: Count = 5
     copies: Count = 5
     shift: Whole = 1
+    moved: Literal["surface", "normals"] = "surface"
     mirror: bool = True
     known_lights: bool = False
     shared_lights: Literal["none", "rotation", "linear"] = "none"

@@ -22,7 +22,7 @@ from deep_lambertian.learning.config import Config, seed_of
 from deep_lambertian.learning.covariance import covariance_gaussian
 from deep_lambertian.learning.e_step import Stats
 from deep_lambertian.learning.pretraining import learn_net
-from deep_lambertian.priors import DBN, Gaussian, Prior, Product
+from deep_lambertian.priors import DBN, GRBM, Gaussian, Prior, Product
 from deep_lambertian.priors.rbm import RBM
 from deep_lambertian.support import distributed, draws
 from deep_lambertian.surface import Shape
@@ -106,15 +106,17 @@ def prior_step(
     rows = mean if config.rows == "mean" else samples.reshape(-1, samples.shape[-1])
     end, pixels = train * (len(rows) // len(mean)), shape[0] * shape[1]
     seen, unseen = rows[:end], rows[end:]
-    seen = augment(seen, shape, config.copies, config.shift, config.mirror, seed_of(config.seed, "augment", iteration))
+    number = seed_of(config.seed, "augment", iteration)
+    moved = augment(seen, shape, config.copies, config.shift, config.mirror, number)
+    still = moved if config.moved == "surface" else augment(seen, shape, config.copies, 0, config.mirror, number)
     old, seed = params.prior, seed_of(config.seed, "prior", iteration)
     if config.prior == "joint":
-        prior, monitors = _learn_part(old, seen, unseen, config, shape, seed)
+        prior, monitors = _learn_part(old, moved, unseen, config, shape, seed)
     else:
         parts, monitors = {}, {}
-        for name, part in (("albedo", slice(pixels)), ("normals", slice(pixels, None))):
+        for name, data, part in (("albedo", still, slice(pixels)), ("normals", moved, slice(pixels, None))):
             before = getattr(old, name, None)  # none before the first covariance
-            given = before, seen[:, part], unseen[:, part]
+            given = before, data[:, part], unseen[:, part]
             parts[name], found = _learn_part(*given, config, shape, seed_of(seed, name))
             monitors |= {f"{name}.{what}": value for what, value in found.items()}
         prior = Product(**parts)
@@ -128,6 +130,7 @@ def _learn_part(
         gaussian = covariance_gaussian(seen, shape, config.covariance)
         return gaussian, {"directions": float(gaussian.hidden_size)}
     assert isinstance(old, DBN), old  # as `start_prior` and `as_net` make it
+    assert isinstance(old.base, GRBM), old.base
     held_out = unseen if len(unseen) else None
     layers, history = learn_net(seen, config.cd, seed, (old.base, *old.layers), held_out=held_out)
     last = {int(epoch["layer"]): epoch for epoch in history}  # of every layer its last epoch

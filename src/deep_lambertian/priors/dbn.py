@@ -1,4 +1,5 @@
-r"""The deep belief net: a Gaussian RBM with binary RBMs stacked on it (Hinton, Osindero & Teh, 2006).
+r"""The deep belief net: a Gaussian RBM with binary RBMs stacked on it (Hinton, Osindero & Teh, 2006), or the same on
+the binary units of a Gaussian that has some.
 
 $$p(v, h^1, \dots, h^L) = p(v \mid h^1)\, p(h^1 \mid h^2) \cdots p(h^{L-1}, h^L)$$
 
@@ -14,7 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from deep_lambertian.priors.contract import Prior
+from deep_lambertian.priors.contract import Hidden, Normal, Prior
+from deep_lambertian.priors.gaussian_binary import GaussianBinary
 from deep_lambertian.priors.rbm import GRBM, RBM, BinaryRBM
 from deep_lambertian.support import draws
 
@@ -22,7 +24,7 @@ from deep_lambertian.support import draws
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DBN(Prior):
-    """A `base` GRBM below `layers` of binary RBMs, lowest first; without layers it is the GRBM.
+    """A `base` below `layers` of binary RBMs, lowest first; without layers it is the base.
 
     `top_steps` alternating steps are taken in the top RBM between going up and coming down. `top_weight` is the
     share of the message from above in the log-odds of h¹, the rest being the layer's own bottom-up message: 1 is
@@ -30,7 +32,7 @@ class DBN(Prior):
     what the image said.)
     """
 
-    base: GRBM
+    base: GRBM | GaussianBinary
     layers: tuple[BinaryRBM, ...]
     top_steps: int = field(default=1, metadata={"static": True})
     top_weight: float = field(default=1.0, metadata={"static": True})
@@ -51,15 +53,16 @@ class DBN(Prior):
 
     @property
     def centre(self) -> Float[Array, " V"]:
-        return self.base.bias
+        return self.base.centre
 
-    def sample_hidden(self, key: Key[Array, ""], visible: Float[Array, " V"]) -> Float[Array, " H"]:
+    def sample_hidden(self, key: Key[Array, ""], visible: Float[Array, " V"]) -> Hidden:
         """Up through the layers, `top_steps` in the top RBM, and down again to h¹."""
         streams = count()
-        return self._pass(visible, lambda logits: draws.bernoulli(key, logits, next(streams)))
+        binary = self._pass(visible, lambda logits: draws.bernoulli(key, logits, next(streams)))
+        return self.base.joined(visible, binary, draws.fold_in(key, 1))
 
-    def mean_hidden(self, visible: Float[Array, " V"]) -> Float[Array, " H"]:
-        return self._pass(visible, jax.nn.sigmoid)
+    def mean_hidden(self, visible: Float[Array, " V"]) -> Hidden:
+        return self.base.joined(visible, self._pass(visible, jax.nn.sigmoid), None)
 
     def _pass(self, visible: Float[Array, " V"], draw: Callable[[jax.Array], jax.Array]) -> Float[Array, " H"]:
         bottom_up = self.base.hidden_logits(visible)
@@ -78,26 +81,24 @@ class DBN(Prior):
             logits = layer.visible_logits(draw(logits))
         return draw(self.top_weight * logits + (1 - self.top_weight) * bottom_up)
 
-    def top_down(self, hidden: Float[Array, " H"]) -> tuple[Float[Array, " V"], Float[Array, " V"]]:
+    def top_down(self, hidden: Hidden) -> tuple[Float[Array, " V"], Float[Array, " V"]]:
         return self.base.top_down(hidden)
 
-    def energy(self, visible: Float[Array, " V"], hidden: Float[Array, " H"]) -> Float[Array, ""]:
+    def gaussian(self, hidden: Hidden) -> Normal:
+        return self.base.gaussian(hidden)
+
+    def energy(self, visible: Float[Array, " V"], hidden: Hidden) -> Float[Array, ""]:
         """−log p(v|h¹) + F(h¹), the layers above h¹ summed out: exactly for two layers, bounded for more."""
-        mean, variance = self.base.top_down(hidden)
         if not self.layers:
             return self.base.energy(visible, hidden)
-        below = 0.5 * jnp.sum((visible - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance))
-        return below + self._free_energy_above(hidden)
+        return self.base.visible_energy(visible, hidden) + self._free_energy_above(self.base.binary_of(hidden))
 
     def free_energy(self, visible: Float[Array, " V"]) -> Float[Array, ""]:
         """The variational upper bound of −log p̃(v) whose q goes up layer by layer with Eq. 1."""
         if not self.layers:
             return self.base.free_energy(visible)
-        q = self.base.mean_hidden(visible)
-        mean, variance = self.base.top_down(q)
-        spread = variance * (jnp.square(self.base.weights) @ (q * (1 - q)))  # Var(μ)/σ² under q
-        below = 0.5 * jnp.sum((visible - mean) ** 2 / variance + spread + jnp.log(2 * jnp.pi * variance))
-        return below - _entropy(q) + self._free_energy_above(q)
+        q = jax.nn.sigmoid(self.base.hidden_logits(visible))
+        return self.base.expected_energy(visible, q) - _entropy(q) + self._free_energy_above(q)
 
     def _free_energy_above(self, q: Float[Array, " H"]) -> Float[Array, ""]:
         """Upper bound of E_q[−log p̃(h¹)], q being independent units with these means.
@@ -114,7 +115,7 @@ class DBN(Prior):
         return bound + self.layers[-1].free_energy(q)
 
     @property
-    def _top(self) -> RBM:
+    def _top(self) -> RBM | GaussianBinary:
         return self.layers[-1] if self.layers else self.base
 
     def chain_start(self, key: Key[Array, ""]) -> Float[Array, " T"]:

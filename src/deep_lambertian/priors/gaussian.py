@@ -86,6 +86,10 @@ class Gaussian(Prior):
         log_det_half = 0.5 * jnp.sum(jnp.log(self._precision()))
         return best + log_det_half - 0.5 * self.hidden_size * jnp.log(2 * jnp.pi)
 
+    def log_normaliser(self) -> Float[Array, ""]:
+        """log Σ exp(−E), of which −log p(x) is F(x) and this."""
+        return 0.5 * (self.hidden_size * jnp.log(2 * jnp.pi) + jnp.sum(jnp.log(2 * jnp.pi * self.variance)))
+
     def chain_step(self, key: Key[Array, ""], state: Float[Array, " V"]) -> Float[Array, " V"]:
         """One step is an exact, independent draw: z from its own prior, then x."""
         mean, variance = self.top_down(draws.normal(key, (self.hidden_size,)))

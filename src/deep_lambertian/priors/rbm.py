@@ -59,6 +59,26 @@ class RBM(Prior):
     def mean_hidden(self, visible: Float[Array, " V"]) -> Float[Array, " H"]:
         return jax.nn.sigmoid(self.hidden_logits(visible))
 
+    @staticmethod
+    def joined(
+        visible: Float[Array, " V"], binary: Float[Array, " H"], key: Key[Array, ""] | None
+    ) -> Float[Array, " H"]:
+        """All hidden units, given the binary ones and v: there are no others."""
+        return binary
+
+    @staticmethod
+    def binary_of(hidden: Float[Array, " H"]) -> Float[Array, " H"]:
+        """Those of the hidden units that a layer above sees."""
+        return hidden
+
+    def tempered(self: R, beta: float | jax.Array) -> R:
+        """The same with a share of what the hidden units say: at 0 the visible ones are independent."""
+        return replace(self, hidden_bias=beta * self.hidden_bias, weights=beta * self.weights)
+
+    @abstractmethod
+    def log_normaliser_untied(self) -> Float[Array, ""]:
+        """log Σ exp(−E) of `tempered(0)`."""
+
     def mean_visible(self, hidden: Float[Array, " H"]) -> Float[Array, " V"]:
         """E(v | h)."""
         return self.top_down(hidden)[0]
@@ -164,6 +184,9 @@ class BinaryRBM(RBM):
     def free_energy(self, visible: Float[Array, " V"]) -> Float[Array, ""]:
         return -self.bias @ visible - jnp.sum(jax.nn.softplus(self.hidden_logits(visible)))
 
+    def log_normaliser_untied(self) -> Float[Array, ""]:
+        return jnp.sum(jax.nn.softplus(self.bias)) + self.hidden_size * jnp.log(2.0)
+
     def chain_start(self, key: Key[Array, ""]) -> Float[Array, " V"]:
         return draws.bernoulli(key, self.bias)
 
@@ -223,6 +246,19 @@ class GRBM(RBM):
 
     def free_energy(self, visible: Float[Array, " V"]) -> Float[Array, ""]:
         return self._quadratic(visible) - jnp.sum(jax.nn.softplus(self.hidden_logits(visible)))
+
+    def visible_energy(self, visible: Float[Array, " V"], hidden: Float[Array, " H"]) -> Float[Array, ""]:
+        """−log p(v | h)."""
+        mean, variance = self.top_down(hidden)
+        return 0.5 * jnp.sum((visible - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance))
+
+    def expected_energy(self, visible: Float[Array, " V"], binary: Float[Array, " H"]) -> Float[Array, ""]:
+        """The mean of −log p(v | h) over independent hidden units with these means."""
+        spread = self.variance * (jnp.square(self.weights) @ (binary * (1 - binary)))  # Var(μ)/σ²
+        return self.visible_energy(visible, binary) + 0.5 * jnp.sum(spread)
+
+    def log_normaliser_untied(self) -> Float[Array, ""]:
+        return 0.5 * jnp.sum(jnp.log(2 * jnp.pi * self.variance)) + self.hidden_size * jnp.log(2.0)
 
     def _quadratic(self, visible: Float[Array, " V"]) -> Float[Array, ""]:
         return 0.5 * jnp.sum((visible - self.bias) ** 2 / self.variance)

@@ -12,10 +12,11 @@ from deep_lambertian.geometry import unit
 from deep_lambertian.priors import DBN, Product, generate
 from deep_lambertian.report.experiment import QUICK, Section, Table, plot, write_report
 from deep_lambertian.report.recognition import NAMES, recognition_section, strangers_section
+from deep_lambertian.surface import as_picture
 
 SAMPLE_STEPS = 50_000  # Gibbs iterations of Figure 4
 WIDE_STEPS = 2_000  # of a prior without layers above: each of its iterations passes through all visible units
-SAMPLES, PEOPLE, SWEEPS = 10, 5, 50
+SAMPLES, PEOPLE, SWEEPS = 10, 10, 50
 SHOWN = (1, 2, 5, 10, 20, 30, 40, 50)  # sweeps of Figure 5
 FIGURE7 = (
     "Figure 7: recognition of images of subsets 2 to 4",
@@ -31,12 +32,13 @@ def draw(found: YalebFindings, out: Path, *, say: Callable[[str], None] = print)
         for name in found.models:
             say(f"{name}: samples of the prior")
             sections.append(_samples(found, name, out / f"figure4-{name}.png"))
-    if "inference" in parts:
-        say("Figure 5: one image, sweep by sweep")
-        sections.append(_sweeps(found, out / "figure5.png"))
-    if {"inference", "relighting"} & parts:
-        say("Figure 6: albedo, normals and new lights")
-        sections.append(_people(found, out / "figure6.png"))
+    for name in found.models if {"inference", "relighting"} & parts else ():
+        beside = "" if name == "dln" else f"-{name}"
+        if "inference" in parts:
+            say(f"{name}: Figure 5, one image, sweep by sweep")
+            sections.append(_sweeps(found, name, out / f"figure5{beside}.png"))
+        say(f"{name}: Figure 6, albedo, normals and new lights")
+        sections.append(_people(found, name, out / f"figure6{beside}.png"))
     if "recognition" in parts:
         say("Figure 7: recognition")
         sections.append(recognition_section(found.results["recognition"], *FIGURE7, out / "figure7.png"))
@@ -81,9 +83,9 @@ def _samples(found: YalebFindings, name: str, path: Path) -> Section:
     )
 
 
-def _sweeps(found: YalebFindings, path: Path) -> Section:
+def _sweeps(found: YalebFindings, name: str, path: Path) -> Section:
     """The first test subject's image whose light comes most from the side and from below."""
-    data, model = found.held_out, found.models["dln"]
+    data, model = found.held_out, found.models[name]
     assert data.lights is not None
     assert data.subsets is not None
     side = np.where((data.subsets[0] == 4) & data.present[0], np.abs(data.lights[0, :, 0]) - data.lights[0, :, 1], -9)
@@ -101,39 +103,43 @@ def _sweeps(found: YalebFindings, path: Path) -> Section:
     rows[1].append(("stereo, 45 photos", normal_colours(unit(truth))))
     save_png(path, sheet(rows, tile=104))
     return Section(
-        "Figure 5: a strongly side-lit image, sweep by sweep",
+        f"Figure 5: a strongly side-lit image, sweep by sweep, {NAMES[name]}",
         "Single states of the chain, not averages; on the right photometric stereo from all photographs.",
         path,
     )
 
 
-def _people(found: YalebFindings, path: Path) -> Section:
-    """The first people of the test, from their first image, and from that and the last."""
-    rows, model = [], found.models["dln"]
-    lights = model.sample_lights(3, found.options.seed)
-    count = min(PEOPLE, len(found.test.names))
-    photos = [images[[0, len(images) - 1]].reshape(2, *model.shape) for images in found.test.images[:count]]
+def _people(found: YalebFindings, name: str, path: Path) -> Section:
+    """The people of the test, from an image drawn at random, from that and another (Figure 6a, b), and under lights
+    that the model draws: images of its own, noise included, of the surface from two (Figure 6c).
+    """
+    rows, model, data = [], found.models[name], found.held_out
+    rng, count = np.random.default_rng(found.options.seed), min(PEOPLE, len(found.test.names))
+    shown = [rng.permutation(np.nonzero(there)[0])[:2] for there in data.present[:count]]
+    photos = [images[chosen] for images, chosen in zip(data.images, shown, strict=False)]
+    lights, noise = model.sample_lights(3, found.options.seed), np.sqrt(as_picture(model.params.noise_var, model.shape))
     # One call for all: one shape is compiled.
     posts = model.infer_many([each[:1] for each in photos] + photos, seed=found.options.seed, iterations=200)
-    for both, one, two, truth in zip(photos, posts[:count], posts[count:], found.references[:count], strict=True):
+    for both, one, two, truth in zip(photos, posts[:count], posts[count:], found.references, strict=False):
         row = [(f"photo {i + 1}", grey(photo, float(photo.max()))) for i, photo in enumerate(both)]
         surfaces = [(f"{n} image{'s' * (n > 1)}", post.albedo, post.normals) for n, post in ((1, one), (2, two))]
         for words, albedo, normals in (*surfaces, ("stereo", np.linalg.norm(truth, axis=-1), unit(truth))):
             row.append((f"albedo, {words}", grey(albedo, float(np.quantile(albedo, 0.99)))))
             row.append((f"normals, {words}", normal_colours(normals)))
-        relit = one.relight(lights)
+        relit = np.maximum(two.relight(lights) + noise * rng.standard_normal((3, *model.shape)), 0)
         row += [(f"relit {i + 1}", grey(image, float(max(image.max(), 0.1)))) for i, image in enumerate(relit)]
         rows.append(row)
     save_png(path, sheet(rows, tile=104))
-    return Section(
-        "Figure 6: held-out people from one and two images, relit",
-        "Degrees are against photometric stereo of the same subject with known lights, as they are and after the one "
-        "linear map that suits the training subjects best; the relighting error is that of the subject's real "
-        "photographs of subsets 2 to 4, with only their light fitted.",
-        path,
-        surface_table(found.results),
-        "surfaces.csv",
+    words = (
+        "Images drawn at random from all that there are of each person. Degrees are against photometric stereo of the "
+        "same subject with known lights, as they are and after the one linear map that suits the training subjects "
+        "best; the relighting error is that of the subject's real photographs of subsets 2 to 4, with only their light "
+        "fitted."
     )
+    heading = f"Figure 6: held-out people from one and two images, relit, {NAMES[name]}"
+    if name != "dln":
+        return Section(heading, words, path)
+    return Section(heading, words, path, surface_table(found.results), "surfaces.csv")
 
 
 def _calibration(results: Mapping[str, Any], path: Path) -> Section:

@@ -89,11 +89,14 @@ def test_the_experiment_writes_tables_pictures_and_a_page_and_is_not_run_twice(
         assert 0 <= shares["0.1"] <= shares["0.5"] <= shares["0.9"] <= 1
     assert set(results["calibration"]) == {"normals", "albedo", "light", "relit"}
     assert sum(results["simulation"]["albedo"]["histogram"]) == 16 * results["simulation"]["albedo"]["quantities"]
-    for name in ("figure4-dln.png", "figure5.png", "figure6.png", "figure7.png", "calibration.png"):
+    assert set(results["density"]) == set(results["samples_auc"]) == {"gaussian", "gaussian_binary", "grbm", "dbn"}
+    assert results["density_error"]["gaussian"] == 0 < results["density_error"]["dbn"]
+    assert all(0 <= area <= 1 for area in results["samples_auc"].values())
+    for name in ("figure4-dln.png", "figure5.png", "figure6.png", "figure7.png", "calibration.png", "density.png"):
         assert np.asarray(Image.open(out / name)).std() > 5
     page = (out / "report.html").read_text()
     assert "Missing subjects" in page
-    assert page.count("data:image/png") == 5
+    assert page.count("data:image/png") == 6
     assert "http" not in page.replace("http-equiv", "")
     with (out / "recognition.csv").open() as file:
         assert len(list(csv.reader(file))) == len(results["recognition"]) + 1

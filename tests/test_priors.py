@@ -10,9 +10,13 @@ import pytest
 from scipy.special import logsumexp
 
 from conftest import tiny_grbm
+from deep_lambertian.learning.binary_units import BinaryUnits, learn_units
+from deep_lambertian.learning.contrastive_divergence import CD
 from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, GaussianBinary, Prior, Product, generate
 from deep_lambertian.priors.density import log_density, log_normaliser
 from deep_lambertian.support.progress import show_progress
+
+STILL = CD(epochs=1, learning_rate=0.0, persistent=True, learn_variance=False)  # learns nothing
 
 
 def binary(count: int) -> np.ndarray:
@@ -413,3 +417,27 @@ def test_figure_4_at_its_full_length():
     kept = 50_000 // 2 // 100
     ratio = result.mean.var(axis=0, ddof=1).mean() / (result.std**2).mean() * kept
     assert ratio == pytest.approx(1, abs=0.15)
+
+
+def test_binary_units_find_what_a_gaussian_cannot_hold():
+    """Surfaces of two kinds: rare units raise the held-out density by much more than the error of annealing."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(4000, 6)) * [1, 1, 0.5, 0.5, 0.2, 0.2]
+    rows[:, :2] += 4 * (rng.random((4000, 1)) < 0.12)
+    seen, unseen = np.float32(rows[:3000]), np.float32(rows[3000:])
+    gaussian = Gaussian.of_factors(
+        seen.mean(0), np.full(6, 0.02), np.linalg.cholesky(np.cov(seen.T) - 0.019 * np.eye(6))
+    )
+    before, _ = log_density(gaussian, unseen)
+    learned = CD(100, 100, 2, persistent=True, learning_rate=1e-2, weight_decay=0.0, variance_bounds=(0.2, 1.0))
+    prior, _ = learn_units(gaussian, seen, BinaryUnits(units=20, directions=4, cd=learned), seed=1)
+    after, error = log_density(prior, unseen, steps=400)
+    assert np.mean(after - before) > 0.1 > 10 * error
+    prior.validate()
+    silent, _ = learn_units(
+        gaussian, seen, BinaryUnits(units=4, directions=4, scale=1e-6, variance=1.0, cd=STILL), seed=1
+    )
+    np.testing.assert_allclose(log_density(silent, unseen, steps=10)[0], before, atol=2e-2)
+    deep, _ = learn_units(gaussian, seen, BinaryUnits(units=6, above=3, directions=4, cd=STILL), seed=1)
+    assert isinstance(deep, DBN)
+    deep.validate()

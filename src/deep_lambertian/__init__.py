@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deep_lambertian.model import DLN, load_model
     from deep_lambertian.models import ModelFileError
     from deep_lambertian.photos.result import Result, infer_photos
-    from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, Product
+    from deep_lambertian.priors import DBN, GRBM, BinaryRBM, Gaussian, GaussianBinary, Product
     from deep_lambertian.support.progress import show_progress
     from deep_lambertian.surface import Surface
     from deep_lambertian.tasks.estimators import IlluminationInvariantFeatures, LambertianSubspaceClassifier
@@ -31,6 +31,7 @@ __all__ = [
     "BinaryRBM",
     "Config",
     "Gaussian",
+    "GaussianBinary",
     "IlluminationInvariantFeatures",
     "LambertianSubspaceClassifier",
     "Layout",
@@ -65,6 +66,7 @@ __getattr__, __dir__ = lazy_names(
         "BinaryRBM": "priors",
         "DBN": "priors",
         "Gaussian": "priors",
+        "GaussianBinary": "priors",
         "Product": "priors",
         "Config": "learning.config",
         "train": "learning.train",

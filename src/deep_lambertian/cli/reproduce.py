@@ -15,7 +15,7 @@ EXAMPLE = """examples:
   dln reproduce yaleb CroppedYale.zip --protocol dev --model yale/training-dln/model.safetensors --out again
   dln reproduce yaleb CroppedYale.zip --only recognition --most 1 --seed 1 --json one.json --out one
   dln reproduce aloi aloi_red4_ill.tar --out aloi"""
-PARTS = ("samples", "inference", "relighting", "recognition", "calibration")
+PARTS = ("samples", "inference", "relighting", "recognition", "calibration", "density")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from deep_lambertian.data import Dataset, load_faces, load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS
-from deep_lambertian.experiments import calibration, few_images
+from deep_lambertian.experiments import calibration, density, few_images
 from deep_lambertian.experiments.few_images import (
     Choice,
     RecognitionTest,
@@ -29,10 +29,11 @@ from deep_lambertian.learning.stereo import reference_surfaces
 from deep_lambertian.learning.train import train
 from deep_lambertian.model import DLN, load_model
 from deep_lambertian.recognition.known import odds_of
+from deep_lambertian.support.files import part
 from deep_lambertian.support.run_folder import RunFolder
 from deep_lambertian.tasks.baselines import features, learn_features, mean_normals, svm_distances
 
-PARTS = ("samples", "inference", "relighting", "recognition", "calibration")
+PARTS = ("samples", "inference", "relighting", "recognition", "calibration", "density")
 BESIDE = ("paper", "separate")
 DARK = 5  # a subset with most of a face in shadow: not one of the paper's tests
 Say = Callable[[str], None]
@@ -85,6 +86,7 @@ class YalebFindings:
     models: dict[str, DLN]
     surfaces: dict[str, Surfaces]
     results: dict[str, Any]
+    prior_samples: dict[str, np.ndarray] = field(default_factory=dict)  # (n, 4V), by the names of `density`
 
 
 def subjects(data: Dataset, name: str, allow_missing: bool) -> tuple[Dataset, Dataset, list[str]]:
@@ -135,7 +137,7 @@ def reproduce(
     references, train_references = reference_surfaces(held_out), reference_surfaces(learners)
     models = _models(learners, options, Path(out), model, restart, say)
     sets = test.shown(choices)
-    needed = sets if set(options.parts) - {"samples", "calibration"} else sets[:1]
+    needed = sets if set(options.parts) - {"samples", "calibration", "density"} else sets[:1]
     settings = {"seed": options.seed} | ({"chains": options.chains} if options.chains else {})
     settings["iterations"] = 40 if options.quick else few_images.SWEEPS
     surfaces = {}
@@ -160,6 +162,8 @@ def reproduce(
         results |= _strangers(found, folder, say)
     if "calibration" in options.parts:
         results |= _calibrate(found, folder, say)
+    if "density" in options.parts:
+        results |= _densities(found, folder, say)
     return found
 
 
@@ -241,6 +245,28 @@ def _calibrate(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, A
     judged = lambda: calibration.judge(model, found.held_out, found.references, options.seed, sweeps)
     simulated = lambda: {"simulation": calibration.simulation(model, options.seed, count, say)}
     return folder.figures("calibration", judged) | folder.figures("simulation", simulated)
+
+
+def _densities(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:
+    """What priors that the training subjects' surfaces teach believe of the others', as the model finds them."""
+    model, options = found.models["dln"], found.options
+    main, paper = (Config.of_preset(name).override(seed=options.seed) for name in ("best", "paper"))
+    if options.quick:
+        main = main.override(**{"binary.units": 5, "binary.cd.epochs": 1})
+        paper = paper.override(**{"albedo_hidden": (8, 4), "normals_hidden": (8, 4), "cd.epochs": 1})
+
+    def surfaces() -> dict[str, np.ndarray]:
+        say("density: surfaces from all images of each person")
+        both = {"taught": found.train, "unseen": found.held_out}
+        return {name: density.surfaces_of(model, data, options.seed) for name, data in both.items()}
+
+    def answers() -> dict[str, np.ndarray]:
+        priors = density.priors_of(known["taught"], model.shape, main, paper)
+        return density.ask_priors(priors, known["unseen"], options.seed, say, 20 if options.quick else density.STEPS)
+
+    known = folder.arrays("density-surfaces", surfaces)
+    found.prior_samples.update(part(asked := folder.arrays("density", answers), "samples."))
+    return density.judge_answers(asked, known["unseen"], model.shape, options.seed)
 
 
 def _recognize(found: YalebFindings, folder: RunFolder, say: Say) -> dict[str, Any]:

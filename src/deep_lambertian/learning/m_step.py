@@ -18,11 +18,12 @@ import numpy as np
 
 from deep_lambertian.energy import Params
 from deep_lambertian.learning.augmentation import augment, dome
+from deep_lambertian.learning.binary_units import learn_units
 from deep_lambertian.learning.config import Config, seed_of
 from deep_lambertian.learning.covariance import covariance_gaussian
 from deep_lambertian.learning.e_step import Stats
 from deep_lambertian.learning.pretraining import learn_net
-from deep_lambertian.priors import DBN, GRBM, Gaussian, Prior, Product
+from deep_lambertian.priors import DBN, GRBM, Gaussian, GaussianBinary, Prior, Product
 from deep_lambertian.priors.rbm import RBM
 from deep_lambertian.support import distributed, draws
 from deep_lambertian.surface import Shape
@@ -125,10 +126,14 @@ def prior_step(
 
 def _learn_part(
     old: Prior | None, seen: np.ndarray, unseen: np.ndarray, config: Config, shape: Shape, seed: int
-) -> tuple[Gaussian | DBN, dict[str, float]]:
+) -> tuple[Gaussian | GaussianBinary | DBN, dict[str, float]]:
     if config.start == "covariance":
         gaussian = covariance_gaussian(seen, shape, config.covariance)
-        return gaussian, {"directions": float(gaussian.hidden_size)}
+        monitors = {"directions": float(gaussian.hidden_size)}
+        if not config.binary.units:
+            return gaussian, monitors
+        prior, history = learn_units(gaussian, seen, config.binary, seed)
+        return prior, monitors | {f"binary.{what}": value for what, value in history[-1].items()}
     assert isinstance(old, DBN), old  # as `start_prior` and `as_net` make it
     assert isinstance(old.base, GRBM), old.base
     held_out = unseen if len(unseen) else None

@@ -32,9 +32,10 @@ def ball(rings: int = 60) -> Morphable:
     nearest = lambda x, y: int(np.argmin(np.sum((vertices - [x, y, np.sqrt(1 - x * x - y * y)]) ** 2, axis=1)))
     landmarks = np.zeros(68, int)
     landmarks[36:42], landmarks[42:48], landmarks[48:60] = nearest(-0.4, 0.4), nearest(0.4, 0.4), nearest(0, -0.4)
+    part = np.zeros(len(vertices), np.uint8)
     wider, lower = np.zeros((1, *vertices.shape)), np.zeros((2, *vertices.shape))
     wider[0, :, 0], lower[:, landmarks[48], 1] = 0.1 * vertices[:, 0], -0.1
-    return Morphable(vertices, triangles, wider, lower, ("jaw_L", "jaw_R"), landmarks, "MIT License\nwords")
+    return Morphable(vertices, triangles, wider, lower, ("jaw_L", "jaw_R"), landmarks, part, "MIT License\nwords")
 
 
 def seen_from(size: int, radius: float = 1.0) -> tuple[np.ndarray, np.ndarray]:

@@ -112,6 +112,7 @@ class Morphable:
     expression: np.ndarray  # (E, M, 3)
     expression_names: tuple[str, ...]
     landmarks: np.ndarray  # (68,), vertices
+    part: np.ndarray  # (M,): 0 face, 1 head, 2 mouth socket, 3 eye sockets, 4 eyeballs
     licence: str = ""
 
     def draw(
@@ -230,7 +231,7 @@ class Morphable:
             raise ValueError("heads: expected them to be seen, got a frame that shows nothing of one; choose another")
         picture = picture / np.maximum(share, 1e-6)[..., None]
         if not mask.all():
-            rows, columns = _nearest(mask)
+            rows, columns = nearest_within(mask)
             depth = np.where(mask, picture[..., 3], picture[..., 3][mask].min())
             picture = picture[rows, columns]
             picture[..., 3] = depth
@@ -238,7 +239,7 @@ class Morphable:
         return albedo, unit(picture[..., :3]), 2 * picture[..., 3], mask
 
 
-def _nearest(mask: np.ndarray) -> np.ndarray:
+def nearest_within(mask: np.ndarray) -> np.ndarray:
     """Row and column (2, H, W) of the pixel within a mask that is nearest to each."""
     return np.asarray(ndimage.distance_transform_edt(~mask, return_distances=False, return_indices=True))
 
@@ -269,6 +270,7 @@ def load_morphable(path: str | Path) -> Morphable:
             *(arrays[name] for name in ("vertices", "triangles", "identity", "expression")),
             expression_names=tuple(map(str, np.atleast_1d(names))),
             landmarks=arrays["landmarks"],
+            part=arrays.get("part", np.zeros(count, np.uint8)),
             licence=str(arrays.get("licence", "")),
         )
         return _checked(head)
@@ -280,12 +282,14 @@ def _checked(head: Morphable) -> Morphable:
     """The head with indices as integers, or a ValueError that says what was expected of which array."""
     count = len(head.vertices)
     shapes = {"vertices": (count, 3), "identity": (None, count, 3), "expression": (None, count, 3)}
-    shapes |= {"triangles": (None, 3), "landmarks": (68,)}
+    shapes |= {"triangles": (None, 3), "landmarks": (68,), "part": (count,)}
     for name, shape in shapes.items():
         array = getattr(head, name)
         if array.ndim != len(shape) or any(n not in (None, m) for n, m in zip(shape, array.shape, strict=True)):
             wanted = f"({', '.join('n' if n is None else str(n) for n in shape)})"
             raise ValueError(f"{name}: expected shape {wanted}, got {array.shape}")
+        if name == "part":
+            continue
         if name in ("triangles", "landmarks"):
             if array.dtype.kind not in "iu" or array.size == 0 or array.min() < 0 or array.max() >= count:
                 raise ValueError(f"{name}: expected numbers of vertices from 0 to {count - 1}, got others")

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Any
 
-HELP = re.compile(r"^<!-- help: (\w+) -->$", flags=re.MULTILINE)
+HELP = re.compile(r"^<!-- help: ([\w -]+) -->$", flags=re.MULTILINE)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', flags=re.DOTALL)
 # Browsers leave out `mathvariant`; Unicode has the letters themselves. Of each style: its capital A, its small a.
 LETTERS = {"bold": (0x1D400, 0x1D41A), "bold-italic": (0x1D468, 0x1D482), "script": (0x1D49C, 0x1D4B6)}
@@ -42,7 +42,11 @@ def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
 
     for action in build_parser()._actions:
         if isinstance(action, argparse._SubParsersAction):
-            yield from action.choices.items()
+            for name, parser in action.choices.items():
+                yield name, parser
+                for each in parser._actions:
+                    if isinstance(each, argparse._SubParsersAction):
+                        yield from ((f"{name} {what}", inner) for what, inner in each.choices.items())
 
 
 def _mathml(found: re.Match[str]) -> str:

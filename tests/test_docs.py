@@ -17,6 +17,7 @@ from PIL import Image
 import deep_lambertian as dl
 from deep_lambertian.cli import COMMANDS, build_parser, main
 from deep_lambertian.data.images import save_png
+from test_morphable import ball
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -42,6 +43,7 @@ WITH_PYTHON = [page for page in PAGES if fenced(page, "python") and page.name no
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
 def test_the_code_on_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    np.savez("ict_face.npz", **{name: np.array(value) for name, value in vars(ball(24)).items()})
     names: dict = {"__name__": "__main__"}
     for _, block in fenced(page, "python"):
         exec(compile(block, str(page), "exec"), names)

@@ -44,9 +44,9 @@ def test_a_new_kind_is_known_to_the_commands(discs: Path, capsys: pytest.Capture
     report = json.loads(capsys.readouterr().out)
     assert (report["objects"], report["images"], report["size"]) == (3, 6, [12, 12])
     assert sheet.is_file()
-    for command in ("data", "train"):
+    for command in (["data", "check"], ["train"]):
         with pytest.raises(SystemExit):
-            build_parser().parse_args([command, "--help"])
+            build_parser().parse_args([*command, "--help"])
         assert "grey discs, one for each line of a file (12×12)" in " ".join(capsys.readouterr().out.split())
     assert build_parser().parse_args(["train", "discs", str(discs), "--out", "run"]).kind == "discs"
     assert load("discs", discs, 8, training=True).shape == (8, 8)

@@ -48,12 +48,13 @@ def build_parser(asked: str | None = None) -> argparse.ArgumentParser:
         )
         if asked not in (None, name):
             continue
-        module.add_arguments(sub)
-        sub.add_argument("--seed", type=SEED, default=0, help="seed of every random number (default: 0)")
-        if "json" not in {action.dest for action in sub._actions}:  # a command may write JSON to a file instead
-            sub.add_argument("--json", action="store_true", help="print the figures as JSON")
-        sub.add_argument("--quiet", action="store_true", help="print nothing but the results")
-        sub.add_argument("--debug", action="store_true", help="show the traceback of an error")
+        actions = module.add_arguments(sub)  # a command of several actions has a parser for each
+        for each in actions if isinstance(actions, list) else [sub]:
+            each.add_argument("--seed", type=SEED, default=0, help="seed of every random number (default: 0)")
+            if "json" not in {action.dest for action in each._actions}:  # a command may write JSON to a file instead
+                each.add_argument("--json", action="store_true", help="print the figures as JSON")
+            each.add_argument("--quiet", action="store_true", help="print nothing but the results")
+            each.add_argument("--debug", action="store_true", help="show the traceback of an error")
         sub.set_defaults(run=module.run)
     return parser
 

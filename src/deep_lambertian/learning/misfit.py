@@ -6,7 +6,7 @@ the surfaces that all images of the object gave have to do: what these have wron
 found is a lower bound. The same surfaces, of one image each, tell how strangers differ from those who are known.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -41,6 +41,25 @@ Gallery = dict[int, tuple[int, np.ndarray]]  # of left-out objects: an image's n
 
 def measure_misfit(params: Params, mean: np.ndarray, task: Task, config: Config) -> Misfit:
     """The misfit of a model with these parameters, whose prior was learned from surfaces `mean` (S, 4V)."""
+
+    def unaware(left: range) -> DLN:
+        rest = np.delete(mean, left, axis=0)
+        nothing = np.zeros((len(rest), 0, rest.shape[1]), rest.dtype)
+        without, _ = prior_step(params, rest, nothing, config, task.shape, config.iterations, len(rest))
+        return DLN(without, task.shape, config.preset)
+
+    return _measure(params, mean, task, config, unaware, 1 - TOGETHER / len(mean))
+
+
+def misfit_of_others(model: DLN, mean: np.ndarray, task: Task, config: Config) -> Misfit:
+    """The misfit of a model that has seen none of the task's objects, whose surfaces are `mean` (S, 4V)."""
+    return _measure(model.params, mean, task, config, lambda _: model, 1.0)
+
+
+def _measure(
+    params: Params, mean: np.ndarray, task: Task, config: Config, unaware: Callable[[range], DLN], share: float
+) -> Misfit:
+    """By models that have not seen the objects of a range, but a `share` of all that there are."""
     found: Errors = {f"{what}.{name}": [] for name in QUANTITIES for what in ("error", "spread", "images")}
     found |= {"light": [], "surprise": []}
     gallery: Gallery = {}
@@ -49,15 +68,11 @@ def measure_misfit(params: Params, mean: np.ndarray, task: Task, config: Config)
     chosen = np.unique(np.linspace(0, len(starts) - 1, min(TIMES, len(starts))).round().astype(int))
     for first in track(starts[chosen].tolist(), "leaving out"):
         left = range(first, min(first + TOGETHER, count))
-        rest = np.delete(mean, left, axis=0)
-        nothing = np.zeros((len(rest), 0, rest.shape[1]), rest.dtype)
-        unaware, _ = prior_step(params, rest, nothing, config, task.shape, config.iterations, len(rest))
-        model = DLN(unaware, task.shape, config.preset)
-        for s, shown, post in _inferred(model, task, left, config):
+        for s, shown, post in _inferred(unaware(left), task, left, config):
             _compare(found, post, *_truth(task, mean, s, shown))
             if len(shown) == 1:  # the first is the one that is bright all over
                 gallery.setdefault(s, (shown[0], post.scaled_normals.reshape(-1, 3)))
-    misfit = _fit(found, task.shape, 1 - TOGETHER / count)
+    misfit = _fit(found, task.shape, share)
     return replace(misfit, strangers=_strangers(gallery, task, params, config))
 
 

@@ -6,9 +6,12 @@ import numpy as np
 from PIL import Image
 
 from deep_lambertian.data.dataset import Dataset
-from deep_lambertian.data.images import grey, sheet
+from deep_lambertian.data.images import grey, normal_colours, sheet
+from deep_lambertian.data.morphable import Heads
+from deep_lambertian.geometry import direction
 
 SATURATED, DARK = 0.99, 0.02  # intensities beyond which a pixel says little
+SHOTS = 4  # photographs of a head that are shown
 MUCH = 0.2  # the share of such pixels above which an image is warned of
 
 
@@ -102,6 +105,18 @@ def contact_sheet(data: Dataset, objects: int = 12, images: int = 8, tile: int =
             captions = [_short(data.names[s])] + [""] * (len(picked) - 1)
             shown = [grey(data.images[s, p] * data.mask[s, p]) for p in picked]
             rows.append(list(zip(captions, shown, strict=True)))
+    return sheet(rows, tile=tile)
+
+
+def heads_sheet(heads: Heads, count: int, tile: int = 96) -> Image.Image:
+    """Some heads: normals as colours, albedo, and how each looks under a light from the left and in its photographs."""
+    left = direction(-45, 15)
+    rows = []
+    for i in range(min(count, len(heads))):
+        row = [normal_colours(heads.normals[i]), grey(heads.surface.albedo[i].reshape(heads.height[i].shape))]
+        row.append(grey(np.maximum(heads.normals[i] @ left, 0)))
+        row += [] if heads.images is None else [grey(image) for image in heads.images[i, :SHOTS]]
+        rows.append([(str(i) if not k else "", each) for k, each in enumerate(row)])
     return sheet(rows, tile=tile)
 
 

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from deep_lambertian.data.dataset import Dataset
+from deep_lambertian.data.morphable import Heads
+from deep_lambertian.support.progress import track
 
 Params = dict[str, np.ndarray]  # each (n, 1): one row for each object, to be spread over the pixels
 Surface = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]  # albedo, normals, height, mask
@@ -59,10 +61,12 @@ def shade(
     lights: ArrayLike,
     height: ArrayLike | None = None,
     cast_shadows: bool = False,
+    squeeze: float = 1.0,
 ) -> np.ndarray:
     """Images (..., P, H, W) = a·max(n·ℓ, 0) of surfaces (..., H, W) under lights (..., P, 3).
 
-    With `cast_shadows`, what the surface itself hides from the light is dark too: give its `height`.
+    With `cast_shadows`, what the surface itself hides from the light is dark too: give its `height`, and how much the
+    frame shortens what is upright.
     """
     albedo, normals, lights = (np.asarray(v, np.float32) for v in (albedo, normals, lights))
     images = sum(normals[..., None, :, :, k] * lights[..., k, None, None] for k in range(3))
@@ -74,9 +78,21 @@ def shade(
     height = np.broadcast_to(np.asarray(height, np.float32)[..., None, :, :], images.shape).reshape(
         -1, *images.shape[-2:]
     )
-    lights = np.broadcast_to(lights, (*images.shape[:-2], 3)).reshape(-1, 3)
+    lights = np.broadcast_to(lights, (*images.shape[:-2], 3)).reshape(-1, 3) / np.array([1, squeeze, 1], np.float32)
     lit = [light_reaches(h, light) for h, light in zip(height, lights, strict=True)]
     return images * np.stack(lit).reshape(images.shape)
+
+
+def photograph(heads: Heads, images: int, seed: int = 0, cast_shadows: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, P, H, W) of heads under lights (n, P, 3) drawn by `sample_lights`; what is no head is dark."""
+    streams = [np.random.default_rng([seed, 3, i]) for i in range(len(heads))]  # a head's own, whatever the others
+    lights = np.stack([sample_lights(rng, images) for rng in streams])
+    albedo, normals = heads.surface.pictures(heads.height.shape[1:])
+    shot = [
+        shade(albedo[i], normals[i], lights[i], heads.height[i], cast_shadows, heads.squeeze) * heads.mask[i]
+        for i in track(range(len(heads)), "photographing")
+    ]
+    return np.stack(shot), lights
 
 
 def light_reaches(height: np.ndarray, light: np.ndarray) -> np.ndarray:

@@ -94,7 +94,7 @@ def _converted(kind: Any, value: Any, old: Any, name: str) -> Any:
                 return tuple(_converted(k, v, None, name) for k, v in zip(wanted, value, strict=True))
         if each is NoneType and (value is None or value == NONE):
             return None
-        if each is float and type(value) is int:
+        if each is float and type(value) is int and abs(value) < 1e300:
             return float(value)
         if value in parts if origin is Literal else type(value) is each:
             return value

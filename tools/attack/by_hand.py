@@ -105,20 +105,25 @@ def _bombs() -> Iterator[Made]:
     zeros = bytes(64 * 2**20)
     yield "bomb", ".zip", _zip([("a/1.png", zeros)])
     yield "many bombs", ".zip", _zip([(f"a/{i}.png", zeros[: 2**20]) for i in range(50)])
-    big = _tar([("a/1.png", bytes(600 * 2**20))])
-    for suffix, module in ((".gz", gzip), (".bz2", bz2), (".xz", lzma)):
-        yield "bomb", f".tar{suffix}", module.compress(big) if module is not lzma else lzma.compress(big, preset=0)
+    info = tarfile.TarInfo("a/1.png")
+    info.size = 600 * 2**20
+    for suffix, module in ((".gz", gzip), (".bz2", bz2), (".xz", lzma)):  # each may be of many streams
+        yield "bomb", f".tar{suffix}", module.compress(info.tobuf()) + module.compress(zeros[: 2**23]) * 75
     for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):  # which claim to be small
-        yield f"liar {method}", ".zip", _claim(_zip([("a/1.png", zeros * 4)], method=method), 10**6)
+        yield f"liar {method}", ".zip", _claim(_zip([("a/1.png", zeros[: 2**24])], method=method), 10**6)
     for kind in (b"L", b"x", b"g"):
         info = tarfile.TarInfo("././@LongLink")
         info.type, info.size = kind, 2**30
         body = info.tobuf(tarfile.GNU_FORMAT) + bytes(2**22)
         yield f"header of a gigabyte {kind!r}", ".tar", body
-        yield f"header of a gigabyte {kind!r}", ".tar.gz", gzip.compress(info.tobuf(tarfile.GNU_FORMAT) + bytes(2**28))
+        yield (
+            f"header of a gigabyte {kind!r}",
+            ".tar.gz",
+            gzip.compress(info.tobuf(tarfile.GNU_FORMAT)) + gzip.compress(bytes(2**24)) * 16,
+        )
         info.size = 2**20
         one = info.tobuf(tarfile.GNU_FORMAT) + (b"20 path=" if kind != b"L" else b"") + b"a" * 2**20
-        yield f"many headers {kind!r}", ".tar.gz", gzip.compress(one[: 512 + 2**20] * 60)
+        yield f"many headers {kind!r}", ".tar.gz", gzip.compress(one[: 512 + 2**20]) * 60
     sparse = _tar(
         [("a/1.png", PHOTO)], lambda info: info.pax_headers.update({"GNU.sparse.major": "1", "GNU.sparse.minor": "0"})
     )

@@ -53,25 +53,21 @@ def faults(rng: random.Random) -> list[Fault]:
         for word, sign in signs.items()
         for when in ("meeting", "work")
     ]
-    return [
-        *found,
-        Fault("stopped for good", count, when="work", blow=signal.SIGSTOP, who=other),
-        Fault("stopped for a moment", count, when="work", blow=signal.SIGSTOP, who=who, relieved=3, harmless=True),
+    strange = rng.choice((b"GET / HTTP/1.0\r\n\r\n", b"[" * 900 + b"\n", b'{"process":1e999}\n', b""))
+    return [  # those that end before anything is computed first
         Fault("absent", count, absent=(who,)),
-        Fault("late", count, late={who: rng.uniform(1, 6)}, harmless=True),
-        Fault("too late", count, late={other: 24}),
         Fault("another count", count, words={other: ["--processes", str(count + 1)]}),
         Fault("the same number", 3, words={2: ["--process-id", "1"]}),
         Fault("another seed", count, words={other: ["--seed", "7"]}),
         Fault("other settings", count, words={other: ["--set=keep=2"]}),
         Fault("other data", count, words={other: ["--objects", "o0,o1,o2,o3,o4"]}),
         Fault("no data", count, words={other: ["--objects", "nobody"]}),
-        Fault(
-            "strangers",
-            count,
-            stranger=rng.choice((b"GET / HTTP/1.0\r\n\r\n", b"[" * 900 + b"\n", b'{"process":1e999}\n', b"")),
-            harmless=True,
-        ),
+        Fault("too late", count, late={other: 24}),
+        *found,
+        Fault("stopped for good", count, when="work", blow=signal.SIGSTOP, who=other),
+        Fault("stopped for a moment", count, when="work", blow=signal.SIGSTOP, who=who, relieved=3, harmless=True),
+        Fault("late", count, late={who: rng.uniform(1, 6)}, harmless=True),
+        Fault("strangers", count, stranger=strange, harmless=True),
     ]
 
 
@@ -174,12 +170,6 @@ def run(tally: Tally, seed: int, seconds: float, work: Path, *, most: int | None
     os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
     train = prepare(work)[0].words
     cache, done = FAST | {"XDG_CACHE_HOME": str(work / "cache")}, 0
-    # Two and three processes compile programs of their own: once, without being disturbed.
-    for count in (2, 3):
-        outcome, told = suffer(
-            Fault("nothing", count, harmless=True), train, work / "quarrels" / f"none-{count}", cache
-        )
-        tally.add("processes: nothing", outcome, told)
     while time.monotonic() < deadline and (most is None or done < most):
         for fault in faults(rng):
             if time.monotonic() > deadline or (most is not None and done >= most):

@@ -19,7 +19,7 @@ from tools.attack.mutations import mutate
 from tools.attack.originals import write_originals
 from tools.attack.tally import HANG, TRACEBACK, WRONG
 
-LONGEST = 10.0  # seconds for a file
+LONGEST = 10.0  # seconds for a file, without those in which others had the processor
 MOST_MEMORY = 2**30  # bytes by which the reader of one small file may grow
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -86,6 +86,14 @@ def work(connection: Connection, beat: Any, catalogue: Catalogue, folder: Path, 
     shutil.rmtree(here, ignore_errors=True)
 
 
+def waited(process: int | None) -> float:
+    """Seconds for which a process was ready to run, and another one ran: none of its own doing."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
 class Worker:
     """A reader that is watched, and started again when it hangs or dies."""
 
@@ -111,6 +119,7 @@ class Worker:
         end = parcel.first + parcel.count
         self._beat[0], self._beat[1] = parcel.first - 1, 0.0
         self.connection.send(parcel)
+        began, queued = 0.0, 0.0
         while True:
             wrong = ""
             try:
@@ -122,7 +131,9 @@ class Worker:
                     continue
                 if not self.process.is_alive():
                     raise EOFError
-                if self._beat[1] and time.monotonic() - self._beat[1] > LONGEST:
+                if self._beat[1] != began:
+                    began, queued = self._beat[1], waited(self.process.pid)
+                if began and time.monotonic() - began - (waited(self.process.pid) - queued) > LONGEST:
                     wrong = HANG
             except (EOFError, ConnectionError):
                 wrong = TRACEBACK

@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: venv demo test slow browser docs lint bench clean
+.PHONY: venv demo test slow attack browser docs lint bench clean
 venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -25,6 +25,12 @@ test: venv
 
 slow: venv
 	$(BIN)/python -m pytest -m slow -n 2
+
+# Bad bytes, kills, quarrels between processes and load (tools/attack): with a seed, for so many seconds.
+SEED ?= 0
+SECONDS ?= 3600
+attack: venv
+	$(BIN)/python -m tools.attack --seed $(SEED) --seconds $(SECONDS)
 
 # The report in a real browser: chromium from the system's packages, and axe-core (see tests/test_browser.py).
 browser: venv

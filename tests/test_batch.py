@@ -133,11 +133,15 @@ def test_an_object_keeps_its_draws_with_its_number(results, objects, small):
         small.infer_many([data.images[0]], layout=Layout([1, 2]))
 
 
-def test_only_what_is_missing_is_done_to_the_same_bytes(copied, results, objects, small):
-    lost = copied / "thing2" / "posterior.npz"
-    lost.unlink()
+@pytest.mark.parametrize("damage", [None, (b"lights", b"nights"), (b"0.", b"1."), (b"{", b"[")])
+def test_only_what_is_missing_or_damaged_is_done_to_the_same_bytes(copied, results, objects, small, damage):
+    if damage is None:
+        (copied / "thing2" / "posterior.npz").unlink()
+    else:
+        figures = copied / "thing2" / "lights.json"
+        figures.write_bytes(figures.read_bytes().replace(*damage, 1))
     (copied / "summary.csv").unlink()
-    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*.npz")}
+    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*.npz") if path.parent.name != "thing2"}
     outcomes = []
     found = infer_folder(small, objects, copied, on_object=lambda *outcome: outcomes.append(outcome))
     assert outcomes == [("thing2", "")]

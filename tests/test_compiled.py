@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from deep_lambertian.cli import cache, keep_compilations, main
+from deep_lambertian.cli import _warn, cache, keep_compilations, main
 from deep_lambertian.inference import chain
 from deep_lambertian.support import compiled
 
@@ -105,7 +105,7 @@ def test_the_cache_is_private_pruned_shown_and_cleared(tmp_path, monkeypatch, ca
     finally:
         os.umask(umask)
     assert os.environ.pop(cache.VARIABLE) == str(place)
-    assert place.stat().st_mode & 0o777 == 0o700
+    assert place.stat().st_mode & 0o777 == place.parent.stat().st_mode & 0o777 == 0o700
     for age, name in enumerate(("traced-b", "x-cache", "traced-a", "notes.txt")):
         (place / name).write_bytes(bytes(100))
         os.utime(place / name, (1000 - age, 1000 - age))
@@ -129,10 +129,25 @@ def test_a_cache_that_others_may_write_to_is_not_used(tmp_path, monkeypatch, cap
     assert "expected that nobody else may write there" in (said := capsys.readouterr().err)
     assert said.count("\n") == 1
     place.chmod(0o700)
+    place.parent.chmod(0o777)  # where it could be replaced as a whole
+    keep_compilations()
+    assert f"{place.parent}: expected that nobody else" in capsys.readouterr().err
+    place.parent.chmod(0o755)
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     keep_compilations()
     assert "expected a folder of your own" in capsys.readouterr().err
     assert cache.VARIABLE not in os.environ
+
+
+def test_programs_that_jax_finds_damaged_are_removed(tmp_path, monkeypatch, capsys):
+    """It would warn of them for ever, and compile anew every time."""
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    for name in ("jit_call-1-cache", "jit_call-2-cache", "jit_other-1-cache"):
+        (tmp_path / name).write_bytes(b"damaged")
+    _warn("Error reading persistent compilation cache entry for 'jit_call': error: Error -3 while decompressing")
+    assert [path.name for path in tmp_path.iterdir()] == ["jit_other-1-cache"]
+    _warn("another\nwarning")
+    assert capsys.readouterr().err == "dln: another warning\n"
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", None])

@@ -181,11 +181,19 @@ def test_faces_from_arrays_files_and_archives(tmp_path):
 
 def test_bad_face_collections(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.ones(3))
+    rows = np.random.default_rng(0).uniform(size=(2, 8, 8))
+    np.savez(tmp_path / "names.npz", images=rows, names=np.array([{}], object))
+    assert len(load_faces(tmp_path / "names.npz", size=8)) == 2  # what is not asked for is not looked at
+    np.savez_compressed(tmp_path / "bomb.npz", images=np.zeros((300, 1000, 1000), np.uint8))
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999,), }".ljust(69) + b"\n"
+    (tmp_path / "huge.npy").write_bytes(b"\x93NUMPY\1\0" + bytes([len(header), 0]) + header)
     (tmp_path / "text.npz").write_text("no array")
     (tmp_path / "empty").mkdir()
     cases = {
-        tmp_path / "other.npz": r"expected an array `images` in it, found \['x'\]",
-        tmp_path / "text.npz": "cannot be read as faces",
+        tmp_path / "other.npz": r"expected an array 'images' in it, found \['x'\]",
+        tmp_path / "text.npz": "expected an archive of arrays",
+        tmp_path / "bomb.npz": "images.npy' is 300000128 bytes, expected at most",
+        tmp_path / "huge.npy": r"expected an array, got a damaged one \(float32 of shape \(9999999999,\)",
         tmp_path / "absent.npz": "found nothing",
         tmp_path / "empty": "found none among 0 files",
     }
@@ -368,7 +376,7 @@ def test_data_check_command(yale, tmp_path):
         (["yaleb", "absent.zip"], "found nothing"),
         (["yaleb"], "expected the path"),
         (["folder", "text.zip"], "found another kind of file"),
-        (["faces", "text.npz"], "cannot be read as faces"),
+        (["faces", "text.npz"], "expected an archive of arrays"),
         (["folder", "empty"], "found none among 0 files"),
         (["yaleb", "empty"], "expected cropped Yale B images"),
         (["yaleb", "empty", "--size", "0"], "expected at least 1 pixel"),

@@ -307,6 +307,10 @@ def test_a_damaged_posterior_is_one_error(small, tmp_path):
         dl.Posterior.load(path)
     del header["checksum"]
     np.savez(path, header=np.array(json.dumps(header)), **wrong)
+    with pytest.raises(ValueError, match=r"post.npz: .*expected a checksum, got none"):
+        dl.Posterior.load(path)
+    header["version"] = 1
+    np.savez(path, header=np.array(json.dumps(header)), **wrong)
     np.testing.assert_array_equal(dl.Posterior.load(path).albedo, wrong["albedo"])
     np.savez(path, header=np.array(json.dumps(header)), **wrong | {"lights": np.zeros(3, np.float32)})
     with pytest.raises(ValueError, match=r"post.npz: expected a whole posterior, got one without"):

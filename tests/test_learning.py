@@ -228,6 +228,10 @@ def test_an_optional_table_comes_and_goes():
         ("seed = {a = 1}", "expected int for 'seed', got {'a': 1}"),
         ("e_step.shadow.unlti = 1", "no setting 'e_step.shadow.unlti'; did you mean 'unlit'"),
         ("= 3", "expected TOML"),
+        (b"\xff\xfe", "expected TOML"),
+        (f"tolerance = {10**400}", "expected float for 'tolerance', got 1000"),
+        (f"e_step.until = {2**70}", "until: expected at most 2147483647, got 1180591620717411303424"),
+        (f"iterations = {2**31}", "iterations: expected at most 2147483647"),
     ],
 )
 def test_bad_settings_are_explained(text, message):

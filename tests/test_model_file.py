@@ -53,7 +53,8 @@ def rewrite(path: Path, header=None, tensors=None) -> None:
     content = load_file(path)
     with models.safe_open(path, framework="numpy") as file:
         described = json.loads(file.metadata()[models.KEY])
-    described.pop("checksum")
+    described.pop("checksum", None)
+    described["version"] = 1
     (header or (lambda d: None))(described)
     (tensors or (lambda d: None))(content)
     save_file(content, path, metadata={models.KEY: json.dumps(described)})
@@ -61,7 +62,7 @@ def rewrite(path: Path, header=None, tensors=None) -> None:
 
 def test_a_newer_version_is_refused(saved):
     rewrite(saved, header=lambda d: d.update(version=99))
-    with pytest.raises(dl.ModelFileError, match="version 99 of the format, this program knows up to 1; update"):
+    with pytest.raises(dl.ModelFileError, match="version 99 of the format, this program knows up to 2; update"):
         dl.load_model(saved)
 
 
@@ -93,6 +94,9 @@ def test_a_changed_bit_is_noticed_and_files_of_before_are_read(saved):
     whole = saved.read_bytes()
     rewrite(saved)
     dl.load_model(saved)  # without a checksum
+    rewrite(saved, header=lambda d: d.update(version=2))
+    with pytest.raises(dl.ModelFileError, match="expected a checksum, got none"):
+        dl.load_model(saved)
     saved.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(dl.ModelFileError, match="its checksum is not that of its contents"):
         dl.load_model(saved)

@@ -355,3 +355,10 @@ def test_recognize_goes_on_past_photos_it_cannot_read(people, tmp_path, capsys):
 def test_a_model_too_small_for_faces_says_what_to_do(small):
     with pytest.raises(ValueError, match=r"at least 12×12 pixels to look for a face with, got one of 8×8.*--no-align"):
         infer_photos(small, [("photo", np.full((60, 60, 3), 0.4, np.float32))])
+
+
+def test_a_model_of_black_things_leaves_the_exposure_as_it_is():
+    photo = np.random.default_rng(0).uniform(0.2, 0.9, (8, 8, 3)).astype(np.float32)
+    model = dl.DLN.random((8, 8), (4,), (4,))  # whose mean albedo is 0
+    (prepared,), _ = prepare_photos([("photo", photo)], model, Placement(align=False))
+    assert prepared.exposure == 1

@@ -250,6 +250,9 @@ def test_what_fails_is_raised_once_where_there_is_one_process():
         ((None, 2, 0), "got no --coordinator"),
         (("host:1", 2, 2), "--process-id: expected 0 to 1, got 2"),
         (("host", 2, 0), "--coordinator: expected HOST:PORT, got 'host'"),
+        (("host:²", 2, 0), "--coordinator: expected HOST:PORT, got 'host:²'"),
+        (("host:1", 10**20, 0), "--processes: expected 1 to 10000, got 100000000000000000000"),
+        (("host:1", -2, 0), "--processes: expected 1 to 10000, got -2"),
     ],
 )
 def test_half_a_cluster_is_refused(arguments, message):

@@ -40,6 +40,9 @@ def test_results_of_nobody_knows_what_are_refused(tmp_path):
     place.write_text("{")
     with pytest.raises(ValueError, match=r"a batch\.json that cannot be read .*--restart"):
         RunFolder(tmp_path, "batch", {"a": 1})
+    place.write_text('{"a":' * 700 + "1" + "}" * 700)
+    with pytest.raises(ValueError, match=r"a batch\.json that cannot be read|another run"):
+        RunFolder(tmp_path, "batch", {"a": 1})
     place.unlink()
     with pytest.raises(ValueError, match=r"holds results, but no batch\.json that says"):
         RunFolder(tmp_path, "batch", {"a": 1})
@@ -104,10 +107,17 @@ def test_a_damaged_stage_is_made_again(tmp_path, suffix):
         "json": lambda: folder.figures("stage", lambda: {"x": [0, 1, 2]})["x"],
     }[suffix]
     assert ask() == [0, 1, 2]
-    (tmp_path / "stages" / f"stage.{suffix}").write_bytes(b"{")
-    with pytest.warns(UserWarning, match="a damaged stage is made again"):
+    stage = tmp_path / "stages" / f"stage.{suffix}"
+    if suffix == "json":
+        changed = stage.read_bytes().replace(b"2", b"3", 1)
+    else:
+        np.savez_compressed(tmp_path / "other.npz", x=np.arange(3) + 1)
+        changed = (tmp_path / "other.npz").read_bytes()
+    for damaged in (b"{", b"[1, 2]", changed):
+        stage.write_bytes(damaged)
+        with pytest.warns(UserWarning, match="a damaged stage is made again"):
+            assert ask() == [0, 1, 2]
         assert ask() == [0, 1, 2]
-    assert ask() == [0, 1, 2]
 
 
 def test_only_the_first_process_writes(tmp_path, monkeypatch):

@@ -4,12 +4,13 @@ import argparse
 import errno
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import NoReturn
 
-from deep_lambertian.cli.cache import VARIABLE, make_private, place, prune
+from deep_lambertian.cli.cache import VARIABLE, discard, make_private, place, prune
 from deep_lambertian.cli.options import SEED, shown
 from deep_lambertian.support.progress import show_progress
 
@@ -87,6 +88,7 @@ def run_and_leave() -> NoReturn:
     All files are closed by then. To take JAX apart lasts up to a second, and a program that is still being compiled,
     for a photo that turned out to be none, could not be taken apart at all. Many processes take leave of each other.
     """
+    warnings.showwarning = _warn
     code = main()
     jax = sys.modules.get("jax")
     if jax is not None and jax.distributed.is_initialized():
@@ -95,6 +97,13 @@ def run_and_leave() -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    """Say what Python would say in two lines of code; a compiled program that was found damaged is made anew."""
+    text = " ".join(str(message).split())
+    if not discard(text):
+        print(f"dln: {shown(text)}", file=sys.stderr)
 
 
 def in_a_line(error: BaseException) -> str:

@@ -5,6 +5,7 @@ Nothing is lost by it: what is needed again is compiled again.
 
 import argparse
 import os
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ EXAMPLE = """examples:
   dln cache --clear"""
 VARIABLE = "JAX_COMPILATION_CACHE_DIR"
 KEPT = ("traced-*", ".traced-*.part", "*-cache", "*-atime")  # what we write there, and what JAX does
+DAMAGED = r"Error reading persistent compilation cache entry for '(\w+)'"
 MOST_BYTES = 512 * 2**20  # some fifty models, each with several shapes
 
 
@@ -64,21 +66,28 @@ def make_private(folder: Path) -> None:
     """Make the folder if it is not there, and close it to all others; a `CacheError` where others had their way."""
     do = "programs are not kept; choose another place by XDG_CACHE_HOME"
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        found = folder.stat()
-        if hasattr(os, "getuid"):  # elsewhere, the folders of a user are closed to others by themselves
-            if found.st_uid != os.getuid():
-                raise CacheError(f"{folder}: expected a folder of your own, found one of user {found.st_uid}; {do}")
-            if found.st_mode & 0o022:
-                mend = "clear it with dln cache --clear, and then chmod 700 it"
-                raise CacheError(f"{folder}: expected that nobody else may write there, found that others may; {mend}")
-            folder.chmod(0o700)
+        for each in (folder.parent, folder):  # who can write to the first can put another in the second's place
+            made = not each.exists()
+            each.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if hasattr(os, "getuid"):  # elsewhere, the folders of a user are closed to others by themselves
+                _check_own(each, do)
+                if made or each == folder:
+                    each.chmod(0o700)
     except CacheError:
         raise
     except OSError as error:
         raise CacheError(f"{folder}: {(error.strerror or str(error)).lower()}; {do}") from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise CacheError(f"{folder}: cannot be written to; {do}")
+
+
+def _check_own(folder: Path, do: str) -> None:
+    found = folder.stat()
+    if found.st_uid != os.getuid():
+        raise CacheError(f"{folder}: expected a folder of your own, found one of user {found.st_uid}; {do}")
+    if found.st_mode & 0o022:
+        mend = "clear it with dln cache --clear, and then chmod 700 it"
+        raise CacheError(f"{folder}: expected that nobody else may write there, found that others may; {mend}")
 
 
 def contents(folder: Path) -> Contents:
@@ -97,6 +106,15 @@ def prune(folder: Path, most: int = MOST_BYTES) -> Contents:
         left -= size
         removed.append(size)
     return Contents(str(folder), len(removed), sum(removed))
+
+
+def discard(warning: str) -> bool:
+    """Remove the programs that JAX warns of, which it would neither use nor replace; whether it did warn of any."""
+    found = re.match(DAMAGED, warning)
+    folder = os.environ.get(VARIABLE)
+    for path in Path(folder).glob(f"{found[1]}-*-cache") if found and folder else ():
+        path.unlink(missing_ok=True)
+    return found is not None
 
 
 def _kept(folder: Path) -> list[tuple[float, int, Path]]:

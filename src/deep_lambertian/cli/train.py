@@ -78,7 +78,7 @@ def _config(options: argparse.Namespace) -> Any:
     from deep_lambertian.learning.config import Config
 
     if options.config is not None:
-        config = Config.from_toml(options.config.read_text())
+        config = Config.from_toml(options.config.read_bytes())
         if options.preset is not None and options.preset != config.preset:
             raise ValueError(f"--preset {options.preset}: {options.config} is of the preset {config.preset!r}")
     else:

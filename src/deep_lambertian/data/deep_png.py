@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+MOST_SIDE = 2**15 - 1  # pixels: what is undone of a file's filters takes time with its sides, one beyond all measure
 CHANNELS = {2: 3, 4: 2, 6: 4}  # of PNG's kinds of colour: red, green, blue; grey, alpha; red, green, blue, alpha
 
 
@@ -15,6 +16,8 @@ def read_deep_png(data: bytes) -> np.ndarray:
     width, height, _, colour, _, _, interlaced = struct.unpack(">IIBBBBB", data[16:29])
     if interlaced:
         raise ValueError("expected one of 16 bits that is not interlaced; save it without interlacing")
+    if max(width, height) > MOST_SIDE:
+        raise ValueError(f"expected at most {MOST_SIDE} pixels a side in 16 bits, got {width}×{height}")
     channels = CHANNELS[colour]
     length = height * (1 + 2 * channels * width)
     rows = zlib.decompressobj().decompress(packed, length)

@@ -12,6 +12,7 @@ import numpy as np
 from deep_lambertian.data.dataset import Dataset, Skipped
 from deep_lambertian.data.images import image_shape, is_image_name, luminance, read_image
 from deep_lambertian.data.sources import open_source
+from deep_lambertian.support.archives import as_array, read_npz
 from deep_lambertian.support.progress import track
 from deep_lambertian.support.resampling import average_areas
 
@@ -51,17 +52,9 @@ def load_faces(source: Any, size: int | tuple[int, int] = 24, *, normalise: bool
 def _read_array(path: Path) -> np.ndarray:
     if not path.is_file():
         raise ValueError(f"{path}: expected a file, found {'a folder' if path.is_dir() else 'nothing'}")
-    try:
-        with path.open("rb") as file:
-            loaded = np.load(file, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                return loaded
-            with loaded:
-                if "images" not in loaded.files:
-                    raise ValueError(f"expected an array `images` in it, found {loaded.files}")
-                return loaded["images"]
-    except Exception as error:  # NumPy raises many kinds of errors on damaged files
-        raise ValueError(f"{path}: cannot be read as faces ({error or type(error).__name__})") from error
+    if path.suffix == ".npy":
+        return as_array(path.read_bytes(), str(path))
+    return read_npz(path, only="images")["images"]
 
 
 def _from_array(array: np.ndarray, shape: tuple[int, int], stem: str) -> tuple[list[str], np.ndarray]:

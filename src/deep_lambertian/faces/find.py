@@ -50,6 +50,7 @@ WORTH_JUDGING, WORTH_DECIDING = -1.0, 0.0  # log odds of the finder, and of the 
 # What both nets must say for a face, and for one more beside a surer one. Chosen on other scenes than the benchmark's:
 # 132 with faces of Yale B, 60 with other faces of faces48, 80 of ALOI's objects 1 to 40, and 80 textures.
 FACE_ODDS, BESIDE_ODDS = 7.7, 9.0
+MOST_BOX = 4  # times the photo's longer side, beyond which no number of a box can be meant
 SHIFTS, SIZES = (-0.15, 0.0, 0.15), (0.7, 0.85, 1.0)  # where a face may lie around a box, in heights of the box
 
 
@@ -292,6 +293,8 @@ def find_face(
     """
     array = checked_photo(photo)
     height, width = array.shape[:2]
+    if box is not None and max(map(abs, box)) > MOST_BOX * max(height, width):
+        raise ValueError(f"box: expected one about the face in a photo of {width}×{height} pixels, got {tuple(box)}")
     if not align:
         return Alignment.from_box((0, 0, width, height) if box is None else box)
     if box is not None:

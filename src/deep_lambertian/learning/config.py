@@ -104,7 +104,7 @@ class Config:
         return settings.to_toml(self)
 
     @classmethod
-    def from_toml(cls, text: str) -> "Config":
+    def from_toml(cls, text: str | bytes) -> "Config":
         """Settings from TOML: a `preset` to start from, and what is to be different from it."""
         values = settings.from_toml(text)
         return settings.override(cls.of_preset(str(values.get("preset", "best"))), values)

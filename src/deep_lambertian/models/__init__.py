@@ -23,7 +23,7 @@ from deep_lambertian.support.files import atomic_write, parse_header, with_check
 
 FOLDER = Path(__file__).parent
 SUFFIX = ".safetensors"
-VERSION = 1
+VERSION = 2
 KEY = "deep_lambertian"
 
 

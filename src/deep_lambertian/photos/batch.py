@@ -26,14 +26,16 @@ from deep_lambertian.inference.posterior import InferenceError, Posterior
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN, Layout, check_request
 from deep_lambertian.support import distributed
-from deep_lambertian.support.files import write_csv, write_json
+from deep_lambertian.support.archives import DAMAGE
+from deep_lambertian.support.files import parse_header, with_checksum, without_checksum, write_csv, write_json
 from deep_lambertian.support.progress import track
 from deep_lambertian.support.run_folder import LOCK, RunFolder
 
 FORMAT, VERSION = "deep_lambertian batch", 1
 DESCRIPTION, SUMMARY = "batch.json", "summary.csv"
 MARK = "posterior.npz"  # written last: an object that has it is done
-FILES = (MARK, "albedo.png", "normals.png", "lights.json")
+LIGHTS = "lights.json"
+FILES = (MARK, "albedo.png", "normals.png", LIGHTS)
 COLUMNS = ("object", "images", "light_x", "light_y", "light_z", "normals_std", "residual", "acceptance", "ok", "reason")
 # A name that no folder can have, or that a file, another object's result, has already: it is that object's own failure.
 NO_PLACE = (errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EINVAL, errno.EILSEQ)
@@ -145,9 +147,14 @@ def _open(path: str | Path, out: Path) -> ObjectFolder:
 
 def _is_done(folder: Path) -> bool:
     try:
-        return all((folder / file).is_file() for file in FILES)
-    except OSError:  # no folder can have such a name
+        return all((folder / file).is_file() for file in FILES) and bool(_figures(folder))
+    except DAMAGE:  # no folder can have such a name, or what it holds has been damaged
         return False
+
+
+def _figures(folder: Path) -> dict[str, Any]:
+    """What the summary says of an object that is done."""
+    return without_checksum(parse_header((folder / LIGHTS).read_text()), {})
 
 
 def _is_name(folder: Path) -> bool:
@@ -279,7 +286,7 @@ def _save(folder: Path, photos: Photos, posterior: Posterior) -> None:
         "figures": dict(zip(COLUMNS[5:8], figures, strict=True)),
         "skipped": photos.skipped,
     }
-    write_json(folder / "lights.json", lights)
+    write_json(folder / LIGHTS, with_checksum(lights, {}))
     replace(posterior, info=posterior.info | about).save(folder / MARK)
 
 
@@ -290,7 +297,7 @@ def write_summary(out: Path, names: list[str], failed: dict[str, str]) -> None:
         if name in failed:
             rows.append([name, *[""] * 7, "no", failed[name]])
             continue
-        found = json.loads((out / name / "lights.json").read_text())
+        found = _figures(out / name)
         numbers = [*found["lights"][0]["light"], *(found["figures"][what] for what in COLUMNS[5:8])]
         left_out = f"left out: {'; '.join(found['skipped'])}" if found["skipped"] else ""
         rows.append([name, len(found["lights"]), *(f"{value:.5g}" for value in numbers), "yes", left_out])

@@ -140,8 +140,10 @@ def prepare_photos(
         brightness.append(seen)
     if alike:
         brightness = [float(np.median(brightness))] * len(brightness)
-    each = zip(pictures, frames, brightness, strict=True)
-    return [Photo(name, colour, where, wanted / seen) for (name, colour), where, seen in each], how
+    bright = [wanted / seen if wanted > DARK else 1.0 for seen in brightness]  # a model of black things has no say
+    return [
+        Photo(name, colour, where, much) for (name, colour), where, much in zip(pictures, frames, bright, strict=True)
+    ], how
 
 
 def place(

@@ -28,6 +28,7 @@ DAMAGE = (
 )
 ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 COMPRESSED: dict[bytes, Callable[..., Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other ways are inflated without a bound by Python's reader
 MOST_HEADER, USUAL_HEADER = 2**20, 4096  # bytes that a tar may say of one member, and of each on average
 FREE_ARRAYS, MOST_GROWTH = 256 * 2**20, 100  # bytes that any `.npz` may hold, and beyond them how far it may inflate
 
@@ -125,15 +126,19 @@ def open_archive(path: Path, limits: Limits | None = None) -> Source | None:
         return replace(source, close=stack.pop_all().close)
 
 
-def read_npz(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of a NumPy archive, or a `SourceError`. Nothing in it is executed."""
+def read_npz(path: str | Path, only: str | None = None) -> dict[str, np.ndarray]:
+    """The arrays of a NumPy archive, or the one of a name, or a `SourceError`. Nothing in it is executed."""
     path = Path(path)
     most = max(FREE_ARRAYS, MOST_GROWTH * path.stat().st_size)
     source = open_archive(path, Limits(members=10_000, file_bytes=most, total_bytes=most, inflation=float("inf")))
     if source is None:
         raise SourceError(f"{path}: expected an archive of arrays (.npz), got another kind of file")
     with source:
-        return {name.removesuffix(".npy"): as_array(source.read(name), f"{path}: {name!r}") for name in source.names}
+        members = {name.removesuffix(".npy"): name for name in source.names}
+        if only is not None and only not in members:
+            raise SourceError(f"{path}: expected an array {only!r} in it, found {list(members)[:10]}")
+        wanted = members if only is None else [only]
+        return {name: as_array(source.read(members[name]), f"{path}: {members[name]!r}") for name in wanted}
 
 
 def as_array(data: bytes, what: str) -> np.ndarray:
@@ -170,6 +175,8 @@ def _zip(path: Path, file: zipfile.ZipFile, limits: Limits) -> Source:
     for member in members:
         if stat.S_ISLNK(member.external_attr >> 16):
             raise SourceError(f"{path}: {member.filename[:100]!r} is a link, which is not followed")
+        if member.compress_type not in PACKED:
+            raise SourceError(f"{path}: {member.filename[:100]!r} is packed in a rare way; zip it anew, by deflate")
         growth = member.file_size / max(member.compress_size, 1024)
         if growth > limits.inflation:
             grown = f"{member.filename[:100]!r} would grow {growth:.0f} times when unpacked"

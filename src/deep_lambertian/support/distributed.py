@@ -7,6 +7,7 @@ them go on from the same numbers.
 
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -18,7 +19,10 @@ import numpy as np
 from jax.experimental.multihost_utils import broadcast_one_to_all, process_allgather
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from deep_lambertian.support.archives import DAMAGE
+
 JOIN_SECONDS = 20  # by then all processes must have been started
+MOST_PROCESSES = 10_000
 HEARTBEAT_SECONDS = 10  # a peer that has been silent for so long is dead
 # Where a scheduler says how many processes it has started (Slurm, Open MPI, Kubernetes' indexed jobs).
 CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETIONS")
@@ -42,9 +46,11 @@ def initialise(coordinator: str | None = None, processes: int | None = None, pro
         return False
     if 0 < len(missing) < 3:
         raise ValueError(f"many processes: expected all of {', '.join(given)}, got no {' and no '.join(missing)}")
+    if processes is not None and not 1 <= processes <= MOST_PROCESSES:
+        raise ValueError(f"--processes: expected 1 to {MOST_PROCESSES}, got {processes}")
     if processes is not None and process_id is not None and not 0 <= process_id < processes:
         raise ValueError(f"--process-id: expected 0 to {processes - 1}, got {process_id}")
-    if coordinator is not None and not coordinator.rpartition(":")[2].isdigit():
+    if coordinator is not None and not re.fullmatch(r".+:[0-9]{1,5}", coordinator):
         raise ValueError(f"--coordinator: expected HOST:PORT, got {coordinator!r}")
     if coordinator is not None and processes is not None and process_id is not None:
         _meet(coordinator, processes, process_id)
@@ -97,7 +103,7 @@ def _receive(server: socket.socket, processes: int, deadline: float) -> str:
             peer.settimeout(2)
             hello = json.loads(peer.makefile("rb").readline(1000))
             number, counted = int(hello["process"]), int(hello["processes"])
-        except (OSError, ValueError, KeyError, TypeError):  # time is up, or somebody else knocks
+        except DAMAGE:  # time is up, or somebody else knocks
             continue
         if counted != processes:
             wrong = f"process {number} was started with --processes {counted}, process 0 with --processes {processes}"
@@ -105,7 +111,9 @@ def _receive(server: socket.socket, processes: int, deadline: float) -> str:
             wrong = f"two were started with --process-id {number}; each needs its own, from 0 to {processes - 1}"
         there[number] = peer
     if not wrong and (missing := [str(i) for i in range(1, processes) if i not in there]):
-        wrong = f"no process {' and no '.join(missing)} came within {JOIN_SECONDS} s; start all {processes} together"
+        wrong = (
+            f"no process {' and no '.join(missing[:8])} came within {JOIN_SECONDS} s; start all {processes} together"
+        )
     for peer in strangers:
         with suppress(OSError), peer:
             peer.sendall(json.dumps(wrong).encode() + b"\n")
@@ -120,7 +128,7 @@ def _report(host: str, port: int, hello: dict[str, int], deadline: float) -> str
                 peer.sendall(json.dumps(hello).encode() + b"\n")
                 peer.settimeout(left + 5)  # process 0 may have begun to wait a little later
                 return str(json.loads(peer.makefile("rb").readline(1000)))
-        except (OSError, ValueError, OverflowError):
+        except DAMAGE:
             time.sleep(0.2)
     return f"no process 0 answered there within {JOIN_SECONDS} s; start all {hello['processes']} together"
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from deep_lambertian.support.archives import DAMAGE, describe, read_npz
 
-VERSION = 1  # of files of results
+VERSION = 2  # of files of results
 SEAL = hashlib.sha256().digest_size
-CHECKSUM = "checksum"
+CHECKSUM, SINCE = "checksum", 2  # and the version since which files have one
 
 
 @contextmanager
@@ -113,9 +113,11 @@ def parse_header(text: str) -> dict[str, Any]:
 
 
 def without_checksum(header: dict[str, Any], arrays: dict[str, np.ndarray], about: Any = None) -> dict[str, Any]:
-    """The header as it was, or a ValueError where it or the arrays have changed since; files of before have no sum."""
+    """The header as it was, or a ValueError where it or the arrays have changed since; the first version has no sum."""
     header = dict(header)
     written = header.pop(CHECKSUM, None)
+    if written is None and header.get("version", SINCE) >= SINCE:
+        raise ValueError("expected a checksum, got none")
     if written is not None and written != _digest(header, arrays, about):
         raise ValueError("its checksum is not that of its contents: it was damaged, or changed by hand")
     return header

@@ -30,8 +30,16 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save as to_bytes
 
 from deep_lambertian.support import distributed
-from deep_lambertian.support.archives import DAMAGE, describe, read_npz
-from deep_lambertian.support.files import atomic_write, parse_header, with_checksum, without_checksum, write_json
+from deep_lambertian.support.archives import DAMAGE, describe
+from deep_lambertian.support.files import (
+    atomic_write,
+    load_arrays,
+    parse_header,
+    save_arrays,
+    with_checksum,
+    without_checksum,
+    write_json,
+)
 from deep_lambertian.support.settings import flat
 
 T = TypeVar("T")
@@ -39,6 +47,7 @@ Arrays = dict[str, np.ndarray]
 CHECKPOINT = re.compile(r"step-(\d{6})\.safetensors")
 KEY = "deep_lambertian checkpoint"
 KEPT = 3  # checkpoints
+STAGE = "deep_lambertian stage"
 LOCK = ".lock"
 PART = re.compile(r"\..+\.[a-z0-9_]{8}\.part")  # as `files.atomic_write` and `atomic_folder` name them
 SHOWN, LONGEST = 5, 100  # differences that an error lists, and characters of each value
@@ -134,9 +143,10 @@ class RunFolder:
         if not self._place.is_file():
             raise ValueError(f"{self.path}: holds results, but no {name} that says how they came about; {do}")
         try:
-            differing = differences(json.loads(self._place.read_text()), description)
-        except (ValueError, AttributeError) as error:
-            raise ValueError(f"{self.path}: holds results, but a {name} that cannot be read ({error}); {do}") from error
+            differing = differences(parse_header(self._place.read_text()), description)
+        except DAMAGE as error:
+            told = f"a {name} that cannot be read ({describe(error)})"
+            raise ValueError(f"{self.path}: holds results, but {told}; {do}") from error
         if differing:
             raise ValueError(
                 f"{self.path}: holds the results of another run: {listed(differing)}; "
@@ -148,22 +158,21 @@ class RunFolder:
     def arrays(self, name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """The arrays of a stage, made by `make` unless they are there."""
         path = self._stages / f"{name}.npz"
-        if (found := _whole(path, read_npz)) is not None:
+        if (found := _whole(path, lambda path: load_arrays(path, STAGE)[1])) is not None:
             return found
         made = make()
         if self.writes:
-            with atomic_write(path) as file:
-                np.savez_compressed(file, **made)  # type: ignore[arg-type]
+            save_arrays(path, STAGE, {}, made)
         return made
 
     def figures(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The figures of a stage, made by `make` unless they are there."""
         path = self._stages / f"{name}.json"
-        if (found := _whole(path, lambda path: json.loads(path.read_text()))) is not None:
+        if (found := _whole(path, _read_figures)) is not None:
             return found
         made = make()
         if self.writes:
-            write_json(path, made)
+            write_json(path, with_checksum(made, {}))
         return json.loads(json.dumps(made))  # the same whether made or read
 
     # ---- Checkpoints
@@ -205,6 +214,10 @@ class RunFolder:
             except (SafetensorError, *DAMAGE) as error:
                 warnings.warn(f"{path}: a damaged checkpoint is passed over ({describe(error)})", stacklevel=2)
         return None
+
+
+def _read_figures(path: Path) -> dict[str, Any]:
+    return without_checksum(parse_header(path.read_text()), {})
 
 
 def _whole(path: Path, read: Callable[[Path], T]) -> T | None:

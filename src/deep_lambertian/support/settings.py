@@ -24,8 +24,9 @@ class Must:
     test: Callable[[Any], bool]
 
 
-Count = Annotated[int, Must("a whole number of at least 1", lambda x: isinstance(x, int) and x >= 1)]
-Whole = Annotated[int, Must("a whole number of at least 0", lambda x: isinstance(x, int) and x >= 0)]
+Fits = Must("at most 2147483647", lambda x: x < 2**31)  # as compiled programs count
+Count = Annotated[int, Must("a whole number of at least 1", lambda x: isinstance(x, int) and x >= 1), Fits]
+Whole = Annotated[int, Must("a whole number of at least 0", lambda x: isinstance(x, int) and x >= 0), Fits]
 Positive = Annotated[float, Must("a positive number", lambda x: x > 0)]
 NotNegative = Annotated[float, Must("a finite number, not negative", lambda x: 0 <= x < inf)]
 Share = Annotated[float, Must("between 0 and 1", lambda x: 0 < x < 1)]
@@ -59,11 +60,11 @@ def to_toml(settings: Any) -> str:
     return tomli_w.dumps(asdict(settings, dict_factory=lambda items: {k: NONE if v is None else v for k, v in items}))
 
 
-def from_toml(text: str) -> dict[str, Any]:
+def from_toml(text: str | bytes) -> dict[str, Any]:
     """The tables of a TOML text, for `override`."""
     try:
-        return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return tomllib.loads(text.decode() if isinstance(text, bytes) else text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"configuration: expected TOML, got {error}") from error
 
 
@@ -93,7 +94,7 @@ def _converted(kind: Any, value: Any, old: Any, name: str) -> Any:
                 return tuple(_converted(k, v, None, name) for k, v in zip(wanted, value, strict=True))
         if each is NoneType and (value is None or value == NONE):
             return None
-        if each is float and type(value) is int:
+        if each is float and type(value) is int and abs(value) < 1e300:
             return float(value)
         if value in parts if origin is Literal else type(value) is each:
             return value

@@ -487,8 +487,9 @@ def test_the_program_of_the_docs_runs(real, tmp_path, monkeypatch, capsys):
     exec(compile(program, "studio.md", "exec"), names)
     names["api"].close()
     assert "the light comes from azimuth" in capsys.readouterr().out
-    assert Image.open("relit.png").size == (320, 240)
-    assert {"report.html", "albedo.png", "result.npz"} <= set(zipfile.ZipFile("everything.zip").namelist())
+    assert Image.open(io.BytesIO(Path("relit.png").read_bytes())).size == (320, 240)
+    packed = zipfile.ZipFile(io.BytesIO(Path("everything.zip").read_bytes()))
+    assert {"report.html", "albedo.png", "result.npz"} <= set(packed.namelist())
 
 
 def test_a_surface_comes_before_the_chains_agree_and_they_can_be_stopped(real, tmp_path):

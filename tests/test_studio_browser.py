@@ -330,7 +330,9 @@ def test_people_are_compared(visit, tmp_path):
     tab.check("#cropped")
     tab.click("#recognize")
     until(tab, "document.querySelector('#people-said').textContent === 'Done.'")
-    assert [tab.locator(".answer h3").nth(i).inner_text() for i in range(2)] == ["ada1.png: ada", "bo1.png: bo"]
+    nearest = [tab.locator(".answer").nth(i).locator("figure b").nth(1).inner_text() for i in range(2)]
+    assert nearest == ["1. ada", "1. bo"]
+    assert tab.locator(".pair img").count() == 8  # each person under each photo's light, and what is left of it
     until(tab, "[...document.images].every((each) => each.complete && (each.naturalWidth || !each.src))")
     shot(tab, "13-people")
 

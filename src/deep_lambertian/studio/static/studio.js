@@ -31,6 +31,7 @@ function gone(is) {
 }
 
 function complain(error, where = "error") {
+  if (error instanceof TypeError && /fetch|network/i.test(error.message)) return gone(true);
   $(where).hidden = !error;
   $(where).textContent = error ? error.message ?? error : "";
 }
@@ -93,6 +94,7 @@ function open(id) {
   stop();
   [current, shown, more] = [id, {}, null];
   for (const name of ["live", "found", "more", "mark", "files", "notes", "choose", "warnings", "chains"]) $(name).hidden = true;
+  $("mark").open = false;
   history.replaceState(null, "", `#${id}`);
   source = new EventSource(`${API}/results/${id}/events`);
   source.onmessage = (event) => show(JSON.parse(event.data));
@@ -115,12 +117,12 @@ function show(job) {
   if (job.state !== before.state) $("said").textContent = words[job.state] ?? (job.state === "waiting" ? job.text : "Being inferred.");
   if (job.state === "waiting") $("said").textContent = job.text;
   $("said").classList.toggle("warn", job.state === "failed");
-  $("doing").textContent = job.text;
+  $("doing").textContent = job.state === "waiting" ? "" : job.text;
   if (job.sweep && !ended) $("bar").value = Math.min(job.sweep / job.sweeps, 1) * 0.9;
   else $("bar").removeAttribute("value");
   if (job.live) showChains(job);
   else if (ended) $("chains").hidden = true;
-  if (job.faces && job.faces.length > 1 && job.size && !before.faces) showFaces(job);
+  if (job.faces?.length > 1 && job.size && !(before.faces && before.size)) showFaces(job);
   if (job.surface && job.surface.file !== before.surface?.file) showSurface(job).catch(complain);
   if (job.surface?.final && job.lights && !before.lights) showFound(job);
   if (job.more && !before.more) showMore(job).catch(complain);

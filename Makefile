@@ -10,7 +10,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python >= 3.11 is needed, $$($(PYTHON) --version) was found; try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,bench,lint]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,bench,lint,studio]'
 	@$(BIN)/python -m compileall -q src  # as pip does for all else: where Python may not write beside the code it would start anew
 	@touch $@
 
@@ -32,10 +32,10 @@ SECONDS ?= 3600
 attack: venv
 	$(BIN)/python -m tools.attack --seed $(SEED) --seconds $(SECONDS)
 
-# The report in a real browser: chromium from the system's packages, and axe-core (see tests/test_browser.py).
+# The report and the studio in a real browser: chromium from the system's packages, and axe-core (see tests/test_browser.py).
 browser: venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
-	$(BIN)/python -m pytest -m browser tests/test_browser.py
+	$(BIN)/python -m pytest -m browser tests/test_browser.py tests/test_studio_browser.py
 
 lint: venv
 	$(BIN)/ruff check .

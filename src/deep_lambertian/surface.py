@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 Leaf: TypeAlias = Any  # of a tree: an array of JAX or NumPy, or whatever JAX puts in its place: tracers, shapes, axes
 Shape = tuple[int, int]
+STEEP = 0.2  # of a normal's length towards the viewer: what is steeper counts as this steep
 Images = Float[Array, "P V"]
 
 
@@ -104,3 +105,27 @@ def illuminate(scaled_normals: np.ndarray, light: ArrayLike, *, shadows: bool = 
 def data_energy(images: Images, predicted: Images, weights: Images, noise_var: Float[Array, " V"]) -> Float[Array, ""]:
     """½ Σ_pi w_ip (v_ip − a_i n_i·ℓ_p)² / σ_vi², the first line of Eq. 6."""
     return 0.5 * jnp.sum(weights * (images - predicted) ** 2 / noise_var[None])
+
+
+# ---- In space
+
+
+def heights_of(normals: np.ndarray) -> np.ndarray:
+    r"""Heights (H, W), in pixels, whose slopes come nearest to those of normals (H, W, 3) in least squares.
+
+    $\nabla^2 z = \nabla\cdot(-n_x/n_z, -n_y/n_z)$ with free edges, which cosines solve (Frankot & Chellappa, 1988).
+    """
+    from scipy.fft import dctn, idctn
+
+    towards = np.maximum(normals[..., 2], STEEP)
+    right, down = -normals[..., 0] / towards, normals[..., 1] / towards  # rows go down, y goes up
+    across, along = (right[:, 1:] + right[:, :-1]) / 2, (down[1:] + down[:-1]) / 2
+    target = np.zeros(normals.shape[:2])
+    target[:, 1:] += across
+    target[:, :-1] -= across
+    target[1:] += along
+    target[:-1] -= along
+    rows, columns = (2 - 2 * np.cos(np.pi * np.arange(n) / n) for n in target.shape)
+    waves = rows[:, None] + columns
+    waves[0, 0] = 1.0  # the mean, which is 0
+    return np.asarray(idctn(np.asarray(dctn(target, norm="ortho")) / waves, norm="ortho"), np.float32)

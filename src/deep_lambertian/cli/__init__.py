@@ -15,7 +15,7 @@ from deep_lambertian.cli.options import SEED, shown
 from deep_lambertian.support.progress import show_progress
 
 # Each is a module here: the first line of its docstring is the summary, EXAMPLE the end of its help.
-COMMANDS = ("demo", "train", "infer", "relight", "recognize", "reproduce", "models", "data", "cache", "bench")
+COMMANDS = ("demo", "studio", "train", "infer", "relight", "recognize", "reproduce", "models", "data", "cache", "bench")
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 

@@ -3,9 +3,9 @@
 inference: HMC for the normals against blackjax, whole inference at the paper's sizes, how time grows with pixels,
 images and objects, and memory. learning: contrastive divergence against the machine's own matrix product and against
 scikit-learn, the two steps of EM, how they grow, and two processes against one. photo: how long dln infer takes for a
-photo of a megapixel, the first time and from then on. recognition: a probe against 100 and 1,000 people. Each takes
-some minutes; --quick is a smoke run at small sizes. The benchmarks lie in the folder benchmarks/ of the source, not in
-the installed package.
+photo of a megapixel, the first time and from then on. recognition: a probe against 100 and 1,000 people. studio: a
+photo dropped on the page of a warm studio, in chromium, and the memory of 200 jobs. Each takes some minutes; --quick is
+a smoke run at small sizes. The benchmarks lie in the folder benchmarks/ of the source, not in the installed package.
 """
 
 import argparse
@@ -20,7 +20,9 @@ EXAMPLE = "example: dln bench inference --json > inference.json"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=["inference", "learning", "photo", "recognition"], help="what to measure")
+    parser.add_argument(
+        "what", choices=["inference", "learning", "photo", "recognition", "studio"], help="what to measure"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes and few repeats")
 
 

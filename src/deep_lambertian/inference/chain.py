@@ -6,7 +6,7 @@ Around the sweeps lie annealing, which multiplies the noise, and adaptation, whi
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
@@ -35,7 +35,7 @@ from deep_lambertian.inference.whole_surface import Near, gaussian_at
 from deep_lambertian.priors.contract import Moments
 from deep_lambertian.support import compiled, draws
 from deep_lambertian.support.distributed import gather, is_shared, place
-from deep_lambertian.support.progress import chunks
+from deep_lambertian.support.progress import chunks, looked
 from deep_lambertian.support.run_folder import check_agreement
 from deep_lambertian.surface import Leaf, Surface
 
@@ -123,11 +123,14 @@ def run(
         params = place(params, mesh, PartitionSpec())
     else:
         observed = jax.device_put(observed)
-    carry, done = _advance(mesh, params, inputs, observed, sampler, known)
-    carry = jax.tree.map(lambda x: np.asarray(x)[:objects], gather(carry) if shared else carry)
-    mean, variance = AVERAGES.finish(carry.averages, sizes)
-    trace = TRACE.finish(carry.trace, sizes, done, sampler.most)
-    return Sampled(done, carry.state, mean, variance, trace, carry.kept)
+
+    def finish(carry: Carry, done: int) -> Sampled:  # copies: whoever looks on the way keeps what he has seen
+        carry = jax.tree.map(lambda x: np.array(x)[:objects], gather(carry) if shared else carry)
+        mean, variance = AVERAGES.finish(carry.averages, sizes)
+        trace = TRACE.finish(carry.trace, sizes, done, sampler.most)
+        return Sampled(done, carry.state, mean, variance, trace, carry.kept)
+
+    return _advance(mesh, params, inputs, observed, sampler, known, finish)
 
 
 def _advance(
@@ -137,10 +140,9 @@ def _advance(
     observed: tuple[Any, Any, Any],
     sampler: Sampler,
     known: frozenset[str],
-) -> tuple[Carry, int]:
-    """Start all chains, with data, starts and keys as `inputs`, and run them to their end, piece by piece; and after
-    how many sweeps that was.
-    """
+    finish: Callable[[Carry, int], Sampled],
+) -> Sampled:
+    """Start all chains, with data, starts and keys as `inputs`, and run them to their end, piece by piece."""
     data, given, keys = inputs
     # What only the schedule needs is traced: neither it nor how many chains there are makes another program.
     kernel = replace(sampler, iterations=1, burn_in=0, anneal=1.0, keep=0, chains=1, until=0)
@@ -162,6 +164,8 @@ def _advance(
         for piece in range(first, stop, PIECE):
             carry = go_on(params, data, keys, carry, schedule, (piece, min(piece + PIECE, stop)))
             jax.block_until_ready(carry)
+            now = min(piece + PIECE, stop)
+            looked(now, sampler.most, partial(finish, carry, now))
         return carry
 
     turn = sampler.burn_in // 2 if whole else 0
@@ -176,7 +180,7 @@ def _advance(
     while done < sampler.most and not _converged(carry, data, sampler, done):
         carry = advance(carry, done, min(done + MORE, sampler.most), schedule)
         done = min(done + MORE, sampler.most)
-    return carry, done
+    return finish(carry, done)
 
 
 def _converged(carry: Carry, data: Observation, sampler: Sampler, done: int) -> bool:

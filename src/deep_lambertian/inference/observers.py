@@ -300,9 +300,9 @@ def _rhat_and_ess(draws: np.ndarray) -> tuple[float, float]:
     NaN where there are too few draws to tell. A quantity that does not move at all, such as a clamped light, has
     nothing to converge.
     """
-    draws = draws.reshape(*draws.shape[:2], -1)
     if draws.shape[1] < 8:
         return np.nan, np.nan
+    draws = draws.reshape(*draws.shape[:2], -1)
     moving = draws[..., np.ptp(draws, axis=(0, 1)) > 0]
     if not moving.shape[-1]:
         return 1.0, float(draws.shape[0] * draws.shape[1])

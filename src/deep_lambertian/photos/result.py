@@ -186,10 +186,16 @@ def infer_prepared(
 
 
 def refine_photos(
-    post: Posterior, photos: Sequence[Photo], how: str, *, mask: np.ndarray | None = None, srgb: bool = True
+    post: Posterior,
+    photos: Sequence[Photo],
+    how: str,
+    *,
+    mask: np.ndarray | None = None,
+    srgb: bool = True,
+    most: int = HEIGHTS[-1],
 ) -> Result:
-    """The surface in colour at the photos' own size; `how` says how the thing was found in them."""
-    size = detail_size(photos[0].alignment)
+    """The surface in colour at the photos' own size, of at most so many rows; `how` says how the thing was found."""
+    size = detail_size(photos[0].alignment, most)
     fine = np.stack([p.exposure * p.alignment.crop(p.grey, size) for p in photos])
     seen = np.stack([photo.seen(size, mask) for photo in photos])
     albedo, normals = refine(post, fine.astype(np.float32), seen)
@@ -209,9 +215,9 @@ def refine_photos(
     return Result(post, tuple(photos), scaled, chroma([photo.crop(size) for photo in photos]), srgb, notes)
 
 
-def detail_size(alignment: Alignment) -> tuple[int, int]:
-    """Rows and columns of the refined surface: those of the frame in the photo, or a little more."""
-    height = next((h for h in HEIGHTS if h >= alignment.height), HEIGHTS[-1])
+def detail_size(alignment: Alignment, most: int = HEIGHTS[-1]) -> tuple[int, int]:
+    """Rows and columns of the refined surface: those of the frame in the photo, or a little more; at most so many."""
+    height = min(next((h for h in HEIGHTS if h >= alignment.height), HEIGHTS[-1]), most)
     return height, max(8, round(height * alignment.aspect / 4) * 4)
 
 

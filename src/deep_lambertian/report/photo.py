@@ -23,6 +23,8 @@ from deep_lambertian.surface import illuminate
 MOST_ROWS = 384  # of the surface on the page, which it carries as text: 4 MB in colour
 LONGEST = 1024  # pixels of a photo's longer side: more than the page ever shows
 MOVING = 320  # of a moving picture's, whose frames add up
+UNITS = {"albedo": "", "normals": "°"}  # of what has a map of its standard deviation
+TOP = 0.99  # of the points are within that map's colours
 BALL = 128  # pixels across the drawn sphere
 # Of the colour map cividis (Nuñez, Anderton & Renslow, 2018): even to the eye, the same to one that is colour-blind.
 COLOURS = ("#00224e", "#1a386f", "#434e6c", "#61656f", "#7d7c78", "#9b9476", "#bcae6c", "#dec958", "#fee838")
@@ -179,15 +181,19 @@ class Page:
 
 def page_of(result: Result, title: str, photo: np.ndarray) -> Page:
     """The page of a result, without relit photos; `photo` is its first one in 8 bits."""
-    first = result.photos[0]
     others = [(each.name, to_bytes(each.colour, result.srgb)) for each in result.photos[1:6]]
+    inputs = [(name, thumbnail(picture)) for name, picture in ((result.photos[0].name, photo), *others)]
+    return replace(bare_page(result, title), inputs=inputs)
+
+
+def bare_page(result: Result, title: str = "", rows: int = MOST_ROWS) -> Page:
+    """The same without any photos, and with a surface of at most so many rows."""
     height, width = result.scaled_normals.shape[:2]
-    size = (min(height, MOST_ROWS), max(8, round(width * min(1, MOST_ROWS / height))))
-    inputs = [(name, thumbnail(picture)) for name, picture in ((first.name, photo), *others)]
+    size = (min(height, rows), max(8, round(width * min(1, rows / height))))
     surface, coloured = shrink_quickly(result.scaled_normals, size), float(np.abs(result.colour - 1).max()) > 0.01
     colour = shrink_quickly(result.colour, size) if coloured else None
-    notes, aspect = list(result.notes), first.alignment.aspect
-    return Page(title, inputs, [], surface, colour, result.srgb, result.posterior, notes, aspect)
+    notes, aspect = list(result.notes), result.photos[0].alignment.aspect
+    return Page(title, [], [], surface, colour, result.srgb, result.posterior, notes, aspect)
 
 
 def displayed(page: Page, light: Any, ambient: float = 0.0, intensity: float = 1.0) -> np.ndarray:
@@ -204,7 +210,7 @@ def displayed(page: Page, light: Any, ambient: float = 0.0, intensity: float = 1
 
 def render_result(page: Page) -> str:
     """The page as one HTML text that refers to nothing outside of itself."""
-    post, (albedo, normals) = page.posterior, _maps(page)
+    post, seen = page.posterior, views_of(page)
     script = resources.files("deep_lambertian.report").joinpath("templates", "relight.js").read_text("utf-8")
     stills = {"as estimated": post.lights[0]} | TURNED
     return render(
@@ -214,14 +220,16 @@ def render_result(page: Page) -> str:
         aspect=page.aspect,
         inputs=[(caption, _png(picture)) for caption, picture in page.inputs],
         pictures=[(caption, _png(picture)) for caption, picture in page.pictures],
-        albedo=_png(_encoded(albedo, page.srgb)),
-        normals=_png(normal_colours(normals)),
-        spreads=[_spread("albedo", post.albedo_std, ""), _spread("normals", post.normals_std, "°")],
-        shadows=[_png(_share(shadow)) for shadow in post.shadows],
+        albedo=_png(seen["albedo"]),
+        normals=_png(seen["normals"]),
+        spreads=[spread_of(post, name) | {"picture": _png(seen[f"{name}_std"])} for name in UNITS],
+        shadows=[_png(seen[name]) for name in _numbered("shadow", len(post.shadows))],
         unlit=[float(np.mean(shadow)) for shadow in post.shadows],
         share=np.median(post.albedo_std / np.maximum(post.albedo, 1e-3)),
         legend=", ".join(COLOURS),
-        lights=[_light(*pair) for pair in zip(post.lights, post.lights_std, strict=True)],
+        lights=[
+            facts_of_light(*pair) | {"ball": _ball(pair[0])} for pair in zip(post.lights, post.lights_std, strict=True)
+        ],
         stills=[(words, _png(displayed(page, light))) for words, light in stills.items()],
         info=post.info,
         diagnostics=post.diagnostics,
@@ -268,6 +276,14 @@ def _png(picture: np.ndarray) -> str:
     return base64.b64encode(file.getvalue()).decode()
 
 
+def views_of(page: Page) -> dict[str, np.ndarray]:
+    """What was found, and how surely, as 8-bit pictures by name: albedo, normals, their spreads, shadows."""
+    post, (albedo, normals) = page.posterior, _maps(page)
+    found = {"albedo": _encoded(albedo, page.srgb), "normals": normal_colours(normals)}
+    found |= {f"{name}_std": _coloured(getattr(post, f"{name}_std")) for name in UNITS}
+    return found | dict(zip(_numbered("shadow", len(post.shadows)), map(_share, post.shadows), strict=True))
+
+
 def _maps(page: Page) -> tuple[np.ndarray, np.ndarray]:
     """Albedo in colour, as bright as the photo, and normals, with the finer detail if there is any."""
     post, surface = page.posterior, page.scaled_normals
@@ -278,17 +294,20 @@ def _maps(page: Page) -> tuple[np.ndarray, np.ndarray]:
     return facing(albedo[..., None] * page.factors, post), normals
 
 
-def _spread(name: str, values: np.ndarray, unit: str) -> dict[str, Any]:
+def spread_of(post: Posterior, name: str) -> dict[str, Any]:
+    """How unsure half of the points are at most, and most of them; `top` is where the map of it ends."""
+    typical, most, top = map(float, np.quantile(getattr(post, f"{name}_std"), (0.5, 0.95, TOP)))
+    return {"name": name, "unit": UNITS[name], "typical": typical, "most": most, "top": top}
+
+
+def _coloured(values: np.ndarray) -> np.ndarray:
     """A map of standard deviations in the colours of the legend, which are straight between its stops."""
-    typical, most, top = map(float, np.quantile(values, (0.5, 0.95, 0.99)))
-    stops = np.linspace(0, 1, len(COLOURS))
+    stops, top = np.linspace(0, 1, len(COLOURS)), max(float(np.quantile(values, TOP)), 1e-9)
     channels = np.array([list(bytes.fromhex(colour[1:])) for colour in COLOURS]).T
-    picture = np.stack([np.interp(values / max(top, 1e-9), stops, each) for each in channels], axis=-1)
-    shown = {"name": name, "unit": unit, "picture": _png(picture.round().astype(np.uint8))}
-    return shown | {"typical": typical, "most": most, "top": top}
+    return np.stack([np.interp(values / top, stops, each) for each in channels], axis=-1).round().astype(np.uint8)
 
 
-def _light(light: np.ndarray, std: np.ndarray) -> dict[str, Any]:
+def facts_of_light(light: np.ndarray, std: np.ndarray) -> dict[str, Any]:
     r"""A light on a sphere and in numbers.
 
     The spread of the strength |ℓ| is $\sqrt{\sum_k u_k^2 \sigma_k^2}$ along u = ℓ/|ℓ|, and what of $\sum_k \sigma_k^2$
@@ -303,7 +322,6 @@ def _light(light: np.ndarray, std: np.ndarray) -> dict[str, Any]:
         "along": np.sqrt(along),
         "across": np.degrees(np.arctan(np.sqrt(max(float(np.sum(std**2)) - along, 0)) / strength)),
         "given": float(np.max(std)) <= 1e-6 * strength,
-        "ball": _ball(unit),
         "x": round(unit[0], 4),
         "y": round(-unit[1], 4),  # a picture's y points down
         "behind": bool(unit[2] < 0),
@@ -311,8 +329,9 @@ def _light(light: np.ndarray, std: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _ball(unit: np.ndarray) -> str:
-    """A matt sphere under a light from direction `unit` (3,); relight.js draws the same."""
+def _ball(light: np.ndarray) -> str:
+    """A matt sphere under a light from this direction (3,); relight.js draws the same."""
+    unit = np.asarray(light, np.float64) / max(float(np.linalg.norm(light)), 1e-9)
     x = (np.arange(BALL) + 0.5) * 2 / BALL - 1
     x, y = np.meshgrid(x, -x)
     sphere = np.stack([x, y, np.sqrt(np.maximum(1 - x**2 - y**2, 0))], axis=-1)

@@ -1,17 +1,19 @@
-"""Progress bars for long work: shown within `show_progress()`, and nowhere else.
+"""Progress of long work: bars, shown within `show_progress()` and nowhere else, and chains that can be looked into.
 
 Whether there is somebody to look at them is known where a program starts, and used wherever work is long: a context
 variable carries it there, so that no function in between has to know.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+Look = Callable[[int, int, Callable[[], Any]], None]  # sweeps done, how many there may be, and what was found so far
 _shown: ContextVar[bool] = ContextVar("progress bars are shown", default=False)
+_look: ContextVar[Look | None] = ContextVar("chains are looked into", default=None)
 
 
 @contextmanager
@@ -49,3 +51,20 @@ def track(items: Sequence[T], what: str) -> Iterator[T]:
     """Go through items one by one, with a progress bar where one is to be shown."""
     for start, stop in chunks(len(items), what, pieces=200):
         yield from items[start:stop]
+
+
+@contextmanager
+def look_into(look: Look) -> Iterator[None]:
+    """Have `look` called after each piece of the chains that are run within; what it raises ends them."""
+    before = _look.set(look)
+    try:
+        yield
+    finally:
+        _look.reset(before)
+
+
+def looked(done: int, most: int, found: Callable[[], Any]) -> None:
+    """Say how far chains are; `found` makes what they have found so far, where somebody asks for it."""
+    look = _look.get()
+    if look is not None:
+        look(done, most, found)

@@ -84,7 +84,7 @@ def learn_people(
     names, crops, problems = [], [], []
     with open_source(path) as source:
         for name, files in track(list(_people(source).items()), "reading the gallery"):
-            found = [_crops(model, source, file, align, srgb) for file in files]
+            found = [crops_of(model, source, file, align, srgb) for file in files]
             problems += [each for each in found if isinstance(each, str)]
             usable = [each for each in found if not isinstance(each, str)]
             if usable:
@@ -110,7 +110,7 @@ def recognize_photos(
     with open_source(path) as source:
         files = sorted((file for files in _people(source).values() for file in files), key=natural)
         for name in track(files, "recognizing"):
-            truth, crops = name.rpartition("/")[0], _crops(gallery.model, source, name, gallery.align, gallery.srgb)
+            truth, crops = name.rpartition("/")[0], crops_of(gallery.model, source, name, gallery.align, gallery.srgb)
             if isinstance(crops, str):
                 found.append(Answer(name, truth, problem=crops))
                 continue
@@ -158,7 +158,7 @@ def _people(source: Source) -> dict[str, list[str]]:
     return {name: sorted(people[name], key=natural) for name in sorted(people, key=natural)}
 
 
-def _crops(model: DLN, source: Source, file: str, align: bool, srgb: bool) -> np.ndarray | str:
+def crops_of(model: DLN, source: Source, file: str, align: bool, srgb: bool) -> np.ndarray | str:
     """The face of a photo at the model's size and brightness, with croppings nearby if it was found (K, h, w); or what
     is wrong with the photo.
     """

@@ -1,0 +1,1 @@
+"""The studio: a local page that turns photos into surfaces under any light, and the API under it."""

@@ -119,9 +119,9 @@ class Config:
 
 
 # `paper` is Algorithm 1 as published: two deep belief nets, contrastive divergence from random weights on samples whose
-# normals are moved, the sampler of Sec. 4.1, no labels of shadows. Its rate, of which the paper is silent, is one by which
-# 28 people do not undo what is known of a face; docs/training.md has that and all else that is not as published. `quick`
-# is for demonstrations and tests.
+# normals are moved, the sampler of Sec. 4.1, no labels of shadows. Its rate, of which the paper is silent, is one by
+# which 28 people do not undo what is known of a face; docs/training.md has all that is not as published. `quick` is for
+# demonstrations and tests.
 PRESETS: dict[str, dict[str, Any]] = {
     "best": {},
     "paper": {

@@ -24,7 +24,7 @@ from benchmarks.photo import SIZE
 from deep_lambertian.report.photo import to_bytes
 from deep_lambertian.synthetic.portrait import draw_portrait
 
-JOBS, SWEEPS = 200, 60  # after which memory must be what it was, and of each of these
+JOBS, SWEEPS = 200, 20  # after which memory must be what it was, and of each of these
 ARGUMENTS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 # Drop a file, and take the time when the page says that it can be relit, when it is what chains agree on, and the end.
 DROP = """([name, bytes]) => new Promise((tell) => {
@@ -125,7 +125,7 @@ def _page(address: str, photos: list[bytes], rounds: int) -> Iterator[tuple[str,
 
 def _memory(client: httpx.Client, pid: int, jobs: int) -> Iterator[tuple[str, dict[str, float]]]:
     """Megabytes of the server, and of the process that infers, as jobs are done."""
-    example, seen = {"example": "1", "iterations": str(SWEEPS)}, []
+    example, seen = {"example": "1", "iterations": str(SWEEPS), "align": "false"}, []
     for number in range(jobs + 1):
         if number % max(1, jobs // 4) == 0:
             child = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])

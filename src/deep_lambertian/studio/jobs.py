@@ -202,6 +202,7 @@ class Studio:
             stdout=subprocess.PIPE,
             limit=LINE,
             start_new_session=True,  # Ctrl-C is for the studio
+            env=os.environ | {"TMPDIR": str(self.folder)},  # what it leaves behind when it is killed goes too
         )
         deadline = time.monotonic() + self.limits.start_seconds
         self._trouble = "it ended before it was ready"

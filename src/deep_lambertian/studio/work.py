@@ -20,6 +20,7 @@ from deep_lambertian.data.sources import open_source
 from deep_lambertian.faces.alignment import Alignment
 from deep_lambertian.faces.find import NoFaceError, SeveralFacesError
 from deep_lambertian.inference.chain import Sampled
+from deep_lambertian.inference.observers import rhat
 from deep_lambertian.inference.posterior import Posterior, summarise
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
@@ -54,6 +55,7 @@ ROWS, FIRST = 576, 192  # of the surface that the page relights; of the one that
 OFTEN = 0.3  # seconds from one look into the chains to the next
 KEPT, SHOWN = 10, 12  # states that a chain keeps, as those of `dln infer` do; how many of them all are played
 NO_FACE = "No face was found. Draw a box around it, or take the photo as it is, without looking for a face."
+LEAST = 8  # draws that R-hat is told from
 RANKED = 5  # people that are shown for a probe
 Say = Callable[..., None]  # what is to be known of a job from now on, by name; ends a job that was cancelled
 
@@ -246,8 +248,7 @@ class Watch:
             result = refine_photos(post, self.photos, self.how, mask=self.mask, srgb=self.srgb, most=FIRST)
             facts["surface"] = show_surface(self.folder, result, 0)
             self.first = False
-        values = [each for each in post.diagnostics.rhat.values() if math.isfinite(each)]
-        self.say(**facts, rhat=round(max(values), 3) if values else None, live=live(post))
+        self.say(**facts, rhat=rhat_so_far(post), live=live(post))
         self.last = time.monotonic()
 
 
@@ -257,6 +258,18 @@ def standing(sampled: Sampled) -> dict[str, np.ndarray]:
     length = np.maximum(np.linalg.norm(surface.normals, axis=-2, keepdims=True), 1e-9)
     now = {"albedo": surface.albedo, "directions": surface.normals / length, "lights": state.lights}
     return sampled.mean | now | {"scaled_normals": surface.scaled_normals}
+
+
+def rhat_so_far(post: Posterior) -> float | None:
+    """The largest R-hat of the energy and the lights: of all that is traced it would take as long as the chains do."""
+    traces, burn_in = post.diagnostics.trace, post.diagnostics.burn_in
+    rows = [
+        traces[name][:, burn_in:].reshape(len(traces[name]), -1, int(np.prod(traces[name].shape[2:])))
+        for name in ("energy", "lights")
+    ]
+    values = np.concatenate(rows, axis=-1).astype(np.float64) if rows[0].shape[1] >= LEAST else np.empty((1, 0, 0))
+    values = values[..., np.ptp(values, axis=(0, 1)) > 0] if values.size else values
+    return round(float(np.max(rhat(values))), 3) if values.size else None
 
 
 # ---- What the page is shown

@@ -148,7 +148,7 @@ function showChains(job) {
     pen.putImageData(image, 0, 0);
     canvas.style.aspectRatio = job.surface?.aspect ?? columns / rows;
   }
-  const rhat = job.rhat ? `R-hat is ${job.rhat.toFixed(3)} so far; at 1.01 the chains agree.` : "Too early for R-hat.";
+  const rhat = job.rhat ? `R-hat is ${job.rhat.toFixed(3)} so far, of energy and lights; at 1.01 everywhere the chains agree.` : "Too early for R-hat.";
   $("rhat").textContent = `The surface at the model's own size, as the chains have it now. ${rhat}`;
 }
 

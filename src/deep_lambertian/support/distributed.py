@@ -26,7 +26,8 @@ MOST_PROCESSES = 10_000
 HEARTBEAT_SECONDS = 10  # a peer that has been silent for so long is dead
 # Where a scheduler says how many processes it has started (Slurm, Open MPI, Kubernetes' indexed jobs).
 CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETIONS")
-IF_ONE_DIES = "one of many processes: if one dies, all stop within 30 s; start them again, as many as you like, to do what is missing"
+DO = "start them again, as many as you like, to do what is missing"
+IF_ONE_DIES = f"one of many processes: if one dies, all stop within 30 s; {DO}"
 T = TypeVar("T")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.attack import bad_bytes, by_hand, kills, quarrels, runs
+from tools.attack import bad_bytes, by_hand, kills, quarrels, runs, worker
 from tools.attack.formats import FORMATS, Format, attempt, digest
 from tools.attack.originals import objects, write_zip
 from tools.attack.tally import CLEAN, HANG, TRACEBACK, UNHARMED, WRONG, Tally
@@ -82,7 +82,8 @@ def test_planted_errors_and_other_results_are_found(tmp_path):
     assert attempt(quick_formats()["odd"], kept, digest(SOUND))[0] == TRACEBACK
 
 
-def test_a_planted_hang_is_found(tmp_path):
+def test_a_planted_hang_is_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "LONGEST", 1.0)
     tally = attack(tmp_path, Catalogue(endless_formats, write_endless), seconds=1)
     assert tally.counts["endless"][HANG] >= 1
 

@@ -558,3 +558,9 @@ def test_labels_can_be_turned_off():
     assert best.shadow is not None
     assert best.override(shadow=None).shadow == best.shadow  # None says nothing
     assert best.override(shadow=False).shadow is None
+
+
+@pytest.mark.parametrize("light", [(np.nan, 0.0, 1.0), (1e38, 0.0, 1.0)])
+def test_nothing_is_drawn_under_lights_that_are_none(small, light):
+    with pytest.raises(ValueError, match="lights: expected"):
+        small.sample(1, lights=light)

@@ -234,7 +234,8 @@ class DLN:
         if lights is None:
             lights = self._lights(light_key, (count, images, 3))
         else:
-            lights = jnp.broadcast_to(jnp.atleast_2d(jnp.asarray(lights, jnp.float32)), (count, images, 3))
+            given = np.atleast_2d(_known("lights", lights, np.shape(lights)))
+            lights = jnp.broadcast_to(given, (count, images, 3))
         clean = jax.vmap(render)(surface, lights)
         noise = jnp.sqrt(self.params.noise_var)[None, None] * draws.normal(noise_key, clean.shape)
         albedo, normals = surface.pictures(self.shape)

@@ -48,6 +48,8 @@ def main() -> int:
             attack.run(tally, options.seed, share * options.seconds, work, most=most, say=say)
         except ImportError as error:
             tally.add(name, SKIPPED, str(error))
+        except KeyboardInterrupt:
+            tally.add(name, SKIPPED, "the rest of it: interrupted")
     print(tally.table())
     for line in (*tally.notes, *tally.defects):
         print(line)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tools.attack.runs import FAST
-from tools.attack.tally import TRACEBACK, UNHARMED, WRONG, Tally
+from tools.attack.tally import SKIPPED, TRACEBACK, UNHARMED, WRONG, Tally
 
 MOST_GROWTH = 0.05
 # What a job does, and how much of it in full; a short run does a part of it.
@@ -141,11 +141,14 @@ def measure(name: str, much: int, work: str) -> None:
 
 
 def run(tally: Tally, seed: int, seconds: float, work: Path, *, most: int | None = None, say: Say = print) -> None:
-    """All jobs in full where there is time (about a quarter of an hour on two cores), or a part of each."""
+    """All jobs, in full where there is time (a quarter of an hour on two cores), or a part; in a minute, only calls."""
     part = min(1.0, seconds / 900)
     environment = os.environ | FAST | {"JAX_COMPILATION_CACHE_DIR": str(work / "load-cache")}
     for name, full in JOBS.items():
-        much = max(4, round(full * part)) if name != "calls" else max(6 * SHAPES, round(full * part))
+        if seconds < 60 and name != "calls":
+            tally.add(f"load: {name}", SKIPPED, "in so short a time")
+            continue
+        much = max(6 * SHAPES if name == "calls" else 4, round(full * part))
         words = f"from tools.attack.load import measure; measure({name!r}, {much}, {str(work)!r})"
         began = time.monotonic()
         done = subprocess.run(

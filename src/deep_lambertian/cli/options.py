@@ -50,14 +50,10 @@ def add_inference(parser: argparse.ArgumentParser, what: str, pictures: str, mod
 
 
 def join_processes(options: argparse.Namespace) -> None:
-    """Join the other processes of the run, if there are any, and say first what happens if one of them dies: JAX then
-    ends the others with words of its own.
-    """
+    """Join the other processes of the run, if there are any."""
     from deep_lambertian.support import distributed
 
-    if distributed.initialise(options.coordinator, options.processes, options.process_id):
-        hint = "if one dies, all stop within 30 s; start them again, as many as you like, to do what is missing"
-        printer_of(options)(f"one of many processes: {hint}")
+    distributed.initialise(options.coordinator, options.processes, options.process_id, printer_of(options))
 
 
 def add_processes(parser: argparse.ArgumentParser) -> None:

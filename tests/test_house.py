@@ -25,7 +25,7 @@ ROOMS = (
     *("support", "geometry", "surface", "priors", "energy", "inference", "models", "model", "data"),
     *("recognition", "learning", "faces", "synthetic", "photos", "tasks", "experiments", "report", "studio", "cli"),
 )
-MOST_MODULES, MOST_LINES, MOST_OF_A_PHOTO = 117, 16_350, 30
+MOST_MODULES, MOST_LINES, MOST_OF_A_PHOTO = 114, 16_250, 30
 MOST_FILE, MOST_FUNCTION, MOST_PARAMETERS = 400, 60, 8
 MODULES = sorted(SOURCE.rglob("*.py"))
 

@@ -52,7 +52,7 @@ def grey(path: Path, size: tuple[int, int], value: int) -> Path:
 def test_no_arguments(capsys):
     assert "the following arguments are required: COMMAND; see dln --help" in fails(capsys, code=2)
     for command in COMMANDS:
-        if command not in ("demo", "models", "cache"):  # which need none
+        if command not in ("demo", "models", "cache", "studio"):  # which need none
             line = fails(capsys, command, code=2)
             assert line.startswith(f"dln {command}: the following arguments are required")
             assert f"see dln {command} --help" in line

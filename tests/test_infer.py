@@ -173,10 +173,14 @@ def test_a_long_chain_needs_no_more_memory(small, monkeypatch):
     data = chain.Observation(jnp.asarray(images.reshape(1, 1, 64)), jnp.ones((1, 1, 64)))
     seen: list[int] = []
 
-    def weigh(*arguments, **options):
-        carry, done = advance(*arguments, **options)
-        seen.append(sum(leaf.nbytes for leaf in jax.tree.leaves(carry)))
-        return carry, done
+    def weigh(*arguments):
+        *others, finish = arguments
+
+        def weighed(carry, done):
+            seen.append(sum(leaf.nbytes for leaf in jax.tree.leaves(carry)))
+            return finish(carry, done)
+
+        return advance(*others, weighed)
 
     advance = chain._advance
     monkeypatch.setattr(chain, "_advance", weigh)
@@ -334,10 +338,10 @@ def test_posterior_is_saved_and_loaded(small, tmp_path):
     whole = (tmp_path / "result.npz").read_bytes()
     for damaged in (whole[: len(whole) // 2], b"", b"text"):
         (tmp_path / "bad.npz").write_bytes(damaged)
-        with pytest.raises(ValueError, match="expected a file of version 1 of 'deep_lambertian posterior'"):
+        with pytest.raises(ValueError, match="expected a file of version 2 of 'deep_lambertian posterior'"):
             dl.Posterior.load(tmp_path / "bad.npz")
     np.savez(tmp_path / "other.npz", x=np.ones(3))
-    with pytest.raises(ValueError, match="expected a file of version 1 of 'deep_lambertian posterior'"):
+    with pytest.raises(ValueError, match="expected a file of version 2 of 'deep_lambertian posterior'"):
         dl.Posterior.load(tmp_path / "other.npz")
 
 

@@ -111,7 +111,7 @@ def test_a_result_is_saved_and_loaded(result, tmp_path):
     assert again.photos[0].name == "me.png"
     np.testing.assert_array_equal(again.photos[0].alignment.matrix, result.photos[0].alignment.matrix)
     (tmp_path / "bad.npz").write_bytes(b"PK nothing")
-    with pytest.raises(ValueError, match=r"expected a (result that dln infer wrote|file of version 1)"):
+    with pytest.raises(ValueError, match=r"expected a (result that dln infer wrote|file of version 2)"):
         dl.Result.load(tmp_path / "bad.npz")
     with pytest.raises(ValueError, match="found nothing there"):
         dl.Result.load(tmp_path / "nowhere")

@@ -267,8 +267,8 @@ def find_shape(shape: Any, features: int) -> tuple[int, int]:
 
 
 def as_images(rows: np.ndarray, shape: tuple[int, int], wanted: tuple[int, int]) -> np.ndarray:
-    """Flat images (N, H·W) as pictures (N, h, w) of the wanted size."""
-    return np.stack([average_areas(row.reshape(shape), wanted) for row in rows])
+    """Flat images (N, H·W) as pictures (N, h, w) of the wanted size; there is no light below 0."""
+    return np.stack([average_areas(np.maximum(row.reshape(shape), 0), wanted) for row in rows])
 
 
 def fill_up(count: int) -> int:

@@ -230,7 +230,7 @@ def test_what_cannot_be_a_photo_is_refused():
         find_faces(np.zeros((40, 40)), np.zeros((5, 5)))
     with pytest.raises(ValueError, match=r"box: expected left, top, and a positive width"):
         find_face(np.zeros((40, 40)), pattern(24, 24), box=(1, 2, 0, 5))
-    with pytest.raises(ValueError, match=r"box: expected it to lie in the photo of 40×40"):
+    with pytest.raises(ValueError, match=r"box: expected one about the face in a photo of 40×40"):
         find_face(np.zeros((40, 40)), pattern(24, 24), box=(400, 400, 20, 20))
     with pytest.raises(ValueError, match=r"matrix: expected an invertible"):
         Alignment(np.zeros((2, 3)))

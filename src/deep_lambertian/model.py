@@ -23,7 +23,7 @@ from deep_lambertian.support import draws
 from deep_lambertian.support.archives import DAMAGE
 from deep_lambertian.surface import Shape, Surface, as_picture, render
 
-MOST_BELOW = 2.0  # times as much below 0 as above, in sum: of noise about 0 it is 1
+MOST_BELOW = 100.0  # times as much below 0 as above, in sum: objects that a model draws, lit from behind, have some
 
 
 @dataclass(frozen=True)

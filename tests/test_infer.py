@@ -433,7 +433,7 @@ BAD = {
     "nan": (dict(images=np.full((8, 8), np.nan)), r"got 64 that are NaN or infinite"),
     "infinite": (dict(images=np.full((8, 8), np.inf)), r"got 64 that are NaN or infinite"),
     "huge": (dict(images=np.full((8, 8), 1e20)), r"got 64 that are NaN or infinite, or beyond 1e\+15"),
-    "negative": (dict(images=np.full((8, 8), -0.5)), r"expected intensities, .* mostly negative, down to -0.5"),
+    "negative": (dict(images=np.full((8, 8), -0.5)), r"expected intensities, .* nearly all negative, down to -0.5"),
     "all masked": (dict(images=np.ma.masked_all((8, 8))), r"got all of them masked"),
     "masked light": (dict(images=np.zeros((8, 8)), lights=np.ma.masked_less([1, 2, 3], 2)), r"lights: .* masked array"),
     "huge light": (dict(images=np.zeros((8, 8)), lights=[0, 0, 1e38]), r"lights: expected numbers of at most 1e\+15"),

@@ -134,7 +134,7 @@ class DLN:
         """Albedo, normals and lights, with their uncertainty, from one image or several of the same object.
 
         `images` is (H, W) or (P, H, W): linear intensities of about [0, 1], or integers whose full range means that.
-        Noise may take some below 0; images that are further below than above it are refused. What a NumPy array masks
+        Noise may take some below 0; images with next to nothing above it are refused. What a NumPy array masks
         does not count. A posterior with numbers that are not finite is never returned, but an `InferenceError` raised.
         `lights` (P, 3) are held fixed where they are given: known lights make it photometric stereo. `mask`, (H, W) or
         (P, H, W), says how much a pixel counts, from 0 to 1. `sampler` says how to sample, as a `Sampler` or the name
@@ -302,7 +302,7 @@ def check_request(
     pixels = np.where(usable, pixels, 0).astype(np.float32)
     above, below = ((np.maximum(sign * pixels, 0) * (seen > 0)).sum(dtype=np.float64) for sign in (1, -1))
     if below > MOST_BELOW * above:
-        told = f"got some that are mostly negative, down to {pixels.min():g}"
+        told = f"got some that are nearly all negative, down to {pixels.min():g}"
         raise ValueError(f"{name}: expected intensities, of which noise alone takes some below 0, {told}")
     known = {}
     if lights is not None:

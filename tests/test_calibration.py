@@ -47,6 +47,8 @@ def test_what_is_added_falls_with_images_and_grows_with_unlikeness():
     np.testing.assert_array_equal(found.widen("albedo", spread, unlike=found.unlikeness(2.9)), one)
     np.testing.assert_allclose(found.widen("albedo", spread, unlike=found.unlikeness(5.0)), np.sqrt(0.02 + 3 * 0.5))
     lights = np.array([[1.0, 0.0, 2.0]])
+    dark = np.linspace(0, 1, PIXELS)  # where no image shows the pixel lit
+    np.testing.assert_allclose(found.widen("albedo", spread, dark), np.sqrt(0.5 * 0.04 + (1 + 0.5 * dark) * 0.5))
     np.testing.assert_allclose(found.widen("lights", np.zeros((1, 3)), lights), np.sqrt(0.5 * 5) * np.ones((1, 3)))
 
 
@@ -80,7 +82,8 @@ def test_spreads_are_widened_and_the_posteriors_own_are_kept(dome_model):
         np.testing.assert_array_equal(getattr(own, f"{name}_std"), wide.spread[name])
         np.testing.assert_array_equal(own.spread[name], wide.spread[name])
         assert np.all(getattr(wide, f"{name}_std") > wide.spread[name])
-    expected = dome_model.misfit.widen("albedo", own.albedo_std.ravel(), images=2, unlike=wide.info["unlike"])
+    dark, unlike = wide.shadows.mean(axis=0).ravel(), wide.info["unlike"]
+    expected = dome_model.misfit.widen("albedo", own.albedo_std.ravel(), dark, images=2, unlike=unlike)
     np.testing.assert_allclose(wide.albedo_std.ravel(), expected, rtol=1e-5)
     light = np.array([0.3, 0.1, 0.9])
     np.testing.assert_allclose(

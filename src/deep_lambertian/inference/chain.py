@@ -159,6 +159,7 @@ def _advance(
     go_on = compiled.program(_advance_all, *example, **options, donated=3, kernel=kernel, known=tuple(sorted(known)))
     near, state = begin(params, data, given, keys)
     data, carry = replace(data, near=near), Carry(state, *observed)
+    looked(0, sampler.most, partial(finish, carry, 0))  # where chains start is near the mode, and soon there
 
     def advance(carry: Carry, first: int, stop: int, schedule: Schedule) -> Carry:
         for piece in range(first, stop, PIECE):

@@ -4,13 +4,14 @@ A posterior is as right as its model. That the prior has seen few objects, that 
 are not Lambertian, no chain can see: it is measured on objects that were left out of the prior (`learning.misfit`),
 and added. With s the posterior's own standard deviation, of pixel i and of light p,
 
-$$\sigma_i^2 = \alpha\, s_i^2 + u\,\Bigl(\gamma + \frac{1 - \gamma}k\Bigr) B_i, \qquad
+$$\sigma_i^2 = \alpha\, s_i^2 + u\,\Bigl(\gamma + \frac{1 - \gamma}k + \kappa\, q_i\Bigr) B_i, \qquad
   \boldsymbol\sigma_p^2 = \alpha\, \mathbf s_p^2 + u\,\mathbf V \boldsymbol\ell_p^2$$
 
-where α says how far errors follow the posterior's spread, which depends on the image, and B is what they have besides,
-of which a share γ stays however many images k there are. Images leave a linear map of the lights open; V has the
-variances of its elements, squares being taken element by element. Whoever is unlike all that the model has learned
-from is known worse: u is 1 up to the limit of surprise that left-out objects keep to, and grows with what is beyond.
+where α says how far errors follow the posterior's spread, which depends on the image, and B is what they have besides.
+A share γ of it stays however many images k there are; where a share q of them, on average over draws, does not show the
+pixel lit, κq comes on top. Images leave a linear map of the lights open; V has the variances of its elements, squares
+being taken element by element. Whoever is unlike all that the model has learned from is known worse: u is 1 up to the
+limit of surprise that left-out objects keep to, and grows with what is beyond.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ MOSTLY_DARK = 0.9  # of the pixels: there is next to nothing to go by
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Misfit:
-    """B of each quantity, for lights V, and in `growth` α and in `lasting` γ, in the order of these fields.
+    """B of each quantity, for lights V, and in `growth` α, in `lasting` γ and in `shaded` κ, in the order of these.
 
     Normals are in degrees². `surprise` has the mean of left-out objects, and the limit that about one in a hundred
     is beyond; `strangers` the odds that a probe is of somebody known (`recognition.known`), all 0 if never learned.
@@ -48,6 +49,7 @@ class Misfit:
     lights: Leaf  # (3, 3)
     growth: Leaf  # (4,)
     lasting: Leaf  # (4,)
+    shaded: Leaf  # (4,)
     surprise: Leaf  # (2,)
     strangers: Leaf  # (7,)
 
@@ -57,13 +59,17 @@ class Misfit:
         return max(surprise - usual, 0.0) / max(limit - usual, 1e-9)
 
     def widen(
-        self, name: str, spread: np.ndarray, lights: np.ndarray | None = None, images: int = 1, unlike: float = 0.0
+        self, name: str, spread: np.ndarray, around: np.ndarray | None = None, images: int = 1, unlike: float = 0.0
     ) -> np.ndarray:
-        """The standard deviation σ of a quantity whose posterior has the standard deviation `spread`."""
+        """The standard deviation σ of a quantity whose posterior has the standard deviation `spread`; `around` has the
+        lights (P, 3) themselves, or for surfaces q (V,).
+        """
         beyond, which = np.asarray(getattr(self, name), np.float64), QUANTITIES.index(name)
-        if lights is not None:
-            beyond = np.asarray(lights, np.float64) ** 2 @ beyond.T
-        share = float(self.lasting[which]) + (1 - float(self.lasting[which])) / images
+        lasting, shaded = float(self.lasting[which]), float(self.shaded[which])
+        share = lasting + (1 - lasting) / images
+        if around is not None:
+            around = np.asarray(around, np.float64)
+            beyond, share = (around**2 @ beyond.T, share) if name == "lights" else (beyond, share + shaded * around)
         beyond = max(unlike, 1.0) * share * beyond
         return np.sqrt(float(self.growth[which]) * np.asarray(spread, np.float64) ** 2 + beyond)
 
@@ -79,8 +85,8 @@ QUANTITIES = tuple(field.name for field in fields(Misfit))[:4]
 
 def shapes(pixels: int) -> dict[str, tuple[int, ...]]:
     """Of the arrays of a `Misfit` for so many pixels."""
-    maps = {"albedo": (pixels,), "normals": (pixels,), "scaled_normals": (3, pixels)}
-    return maps | {"lights": (3, 3), "growth": (4,), "lasting": (4,), "surprise": (2,), "strangers": (7,)}
+    maps = {"albedo": (pixels,), "normals": (pixels,), "scaled_normals": (3, pixels), "lights": (3, 3)}
+    return maps | {"growth": (4,), "lasting": (4,), "shaded": (4,), "surprise": (2,), "strangers": (7,)}
 
 
 # ---- Which interval just covers the truth?
@@ -261,8 +267,9 @@ def summarise(
         unlike = misfit.unlikeness(diagnostics.surprise)
         info = info | {"unlike": unlike}
         known = {"lights"} if "lights" in info["known"] else set(QUANTITIES) - {"lights"} if info["known"] else set()
+        shadows = pooled("shadows")[0][:images]
         for name in set(QUANTITIES) - known:
-            around = lights if name == "lights" else None
+            around = lights if name == "lights" else shadows.mean(axis=0)
             total[name] = misfit.widen(name, spread[name], around, images=images, unlike=unlike)
     samples = {}
     if sampler.keep:

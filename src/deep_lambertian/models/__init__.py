@@ -132,7 +132,8 @@ def read(path: str | Path) -> tuple[Params, Misfit | None, dict[str, Any]]:
         params = Params(prior=prior, **{name: _take(tensors, name) for name in needed})
         misfit = None
         if any(name.startswith("misfit.") for name in tensors):
-            tensors.setdefault("misfit.strangers", np.zeros(7, np.float32))  # files of before have none
+            for name, length in {"strangers": 7, "shaded": 4}.items():  # files of before have none
+                tensors.setdefault(f"misfit.{name}", np.zeros(length, np.float32))
             names = [f.name for f in dataclasses.fields(Misfit)]
             misfit = Misfit(**{name: np.asarray(_take(tensors, f"misfit.{name}")) for name in names})
         if tensors:

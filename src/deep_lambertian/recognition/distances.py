@@ -9,6 +9,7 @@ import numpy as np
 from deep_lambertian.geometry import least_squares
 from deep_lambertian.surface import illuminate
 
+TAIL = 25.0  # variances of the noise: squares beyond them count less and less
 ROUNDS = 15  # by then which pixels are lit no longer changes, or goes round in a circle
 
 
@@ -72,10 +73,22 @@ def subspace_distances(bases: np.ndarray, probes: np.ndarray) -> np.ndarray:
 
 
 def cone_distances(scaled_normals: np.ndarray, probes: np.ndarray, noise_var: np.ndarray) -> np.ndarray:
-    r"""$\min_\ell \sum_i (v_i - \max(m_i^\top\ell, 0))^2 / \sigma_{v_i}^2$, (N, G), for surfaces (G, V, 3)."""
-    surfaces, probes, precision = (np.asarray(each, np.float64) for each in (scaled_normals, probes, 1 / noise_var))
-    lights = fit_cones(surfaces, probes, precision.reshape(-1))
-    return cone_residuals(surfaces, lights, probes, precision.reshape(-1))
+    r"""How far probes (N, V) are from the cones of surfaces (G, V, 3), (N, G), the light being that of least squares,
+
+    $$\sum_i \kappa \log\Bigl(1 + \frac{(v_i - \max(m_i^\top\ell, 0))^2}{\kappa\,\sigma_{v_i}^2}\Bigr)$$
+
+    as a part of what a black image would leave. Highlights, cast shadows and what a surface gets wrong here and there
+    are larger than noise ever is: squares would let a few such pixels decide.
+    """
+    surfaces, probes, variance = (np.asarray(each, np.float64) for each in (scaled_normals, probes, noise_var.ravel()))
+    lights = fit_cones(surfaces, probes, 1 / variance)
+    left = [tailed(probes - illuminate(surface, lights[:, g]), variance) for g, surface in enumerate(surfaces)]
+    return np.stack(left, axis=1) / np.maximum(tailed(probes, variance), 1e-12)[:, None]
+
+
+def tailed(residuals: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Sums over pixels (N,) of residuals (N, V), those of a Cauchy law: small ones as squares, large ones less."""
+    return TAIL * np.sum(np.log1p(residuals**2 / (TAIL * variance)), axis=1)
 
 
 def cone_residuals(surfaces: np.ndarray, lights: np.ndarray, probes: np.ndarray, precision: np.ndarray) -> np.ndarray:

@@ -1,10 +1,11 @@
 r"""What recognition knows of people, or of objects, by one of three rules; and whether a probe is of any of them.
 
 - `plain`, the paper's (Sec. 4.3): the distance to the span of the scaled normals' three columns;
-- `shadow`: to the cone, in which what turns away from the light is dark, each pixel weighed by the model's noise;
+- `shadow`: to the cone, in which what turns away from the light is dark; pixels are weighed by the model's noise, and
+  those that are far off for one reason or another count no more than they should;
 - `detail`: that, and how alike the photos themselves are in detail under the probe's light (`detail`).
 
-All distances are squares, as parts of the probe's own: a brighter photo of the same scene is no surer.
+All distances are parts of the probe's own: a brighter photo of the same scene is no surer.
 
 Somebody has to be the nearest, known or not. What tells a stranger: even the nearest is far, and hardly any nearer
 than the rest. The log-odds that the probe is of somebody known are linear in the logarithms of the nearest
@@ -66,10 +67,10 @@ class Known:
         if rule == "detail":
             return np.prod(self.terms(probes), axis=0)
         if rule == "shadow":
-            own = _own(probes**2 @ self._precision)
-            found = cone_distances(self.scaled_normals, probes, np.asarray(self.noise_var)) / own
+            found = cone_distances(self.scaled_normals, probes, np.asarray(self.noise_var))
         elif rule == "plain":
-            found = subspace_distances(self.scaled_normals, probes) / _own(np.sum(probes**2, axis=1))
+            own = np.maximum(np.sum(probes**2, axis=1), 1e-12)  # a black image is at no distance from any
+            found = subspace_distances(self.scaled_normals, probes) / own[:, None]
         else:
             raise ValueError(f"rule: expected one of {', '.join(RULES)}, got {rule!r}")
         return np.maximum(found, LEAST)
@@ -92,11 +93,6 @@ class Known:
         if odds is not None and terms is not None:
             sure *= chance_known(odds, np.stack([chosen(term) for term in terms]))[:, None]
         return distances, sure
-
-
-def _own(squares: np.ndarray) -> np.ndarray:
-    """What distances are parts of (N, 1); a black image is at no distance from any."""
-    return np.maximum(squares, 1e-12)[:, None]
 
 
 def log_likelihoods(distances: np.ndarray) -> np.ndarray:

@@ -3,12 +3,14 @@
 import random
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import httpx
 import pytest
 
-from tools.attack import bad_bytes, by_hand, kills, quarrels, runs, worker
+from tools.attack import bad_bytes, by_hand, coverage, jobs, kills, quarrels, runs, studio, uploads, worker
 from tools.attack.formats import FORMATS, Format, attempt, digest
-from tools.attack.originals import objects, write_zip
+from tools.attack.originals import objects, write_originals, write_zip
 from tools.attack.tally import CLEAN, HANG, TRACEBACK, UNHARMED, WRONG, Tally
 from tools.attack.worker import Catalogue, mutated
 
@@ -124,3 +126,47 @@ def test_faults_between_processes_are_of_all_kinds():
 def test_files_of_objects_make_an_archive_that_is_read(tmp_path):
     write_zip(tmp_path / "o.zip", objects())
     assert FORMATS["objects zip"].read(tmp_path / "o.zip").shape == (3, 3, 8, 8)
+
+
+def test_the_attack_led_by_coverage_says_that_it_is_skipped_without_atheris(tmp_path, monkeypatch):
+    monkeypatch.setattr(coverage, "find_spec", lambda _: None)
+    tally = Tally()
+    coverage.run(tally, 0, 600, tmp_path)
+    assert tally.notes == ["coverage: skipped (atheris is not installed: pip install atheris)"]
+    assert not tally.defects
+
+
+def test_the_attack_led_by_coverage_reads_and_is_over_in_time(tmp_path):
+    pytest.importorskip("atheris")
+    write_originals(tmp_path / "originals")
+    tally = Tally()
+    coverage._drive(tally, "lights txt", 0, 3, tmp_path)
+    assert tally.counts["coverage: lights txt"].total() > 100
+    assert not tally.defects
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(500, TRACEBACK), (415, CLEAN), (200, UNHARMED)])
+def test_what_a_studio_answers_is_judged(code, outcome):
+    assert uploads.judge(SimpleNamespace(), httpx.Response(code, text="words"))[0] == outcome
+
+
+@pytest.mark.parametrize(("text", "outcome"), [("it shows nothing", CLEAN), ("", WRONG)])
+def test_a_job_of_a_studio_fails_with_a_word(text, outcome):
+    served = SimpleNamespace(ended=lambda name: {"state": "failed", "text": text})
+    assert uploads.judge(served, httpx.Response(202, json={"id": "a"}))[0] == outcome
+
+
+def test_what_a_killed_studio_keeps_is_whole(tmp_path):
+    siege = studio.Siege.__new__(studio.Siege)
+    siege.wanted = [{"a.png": b"one"}, {"a.png": b"two"}]
+    (tmp_path / "job" / "files").mkdir(parents=True)
+    kept = tmp_path / "job" / "files" / "a.png"
+    kept.write_bytes(b"two")
+    assert siege.halves(tmp_path) == []
+    kept.write_bytes(b"tw")
+    assert siege.halves(tmp_path) == [f"half of {kept}"]
+
+
+def test_memory_that_grows_is_seen():
+    assert jobs.compared([*range(50, 100), *[100] * 50, *[101] * 50])[1] == pytest.approx(0.01)
+    assert jobs.compared(list(range(1000, 1300)))[1] > 0.05

@@ -1,7 +1,8 @@
 """Attack the program, and say how it stood: `python -m tools.attack --seed S --seconds N [--only KIND]`.
 
-bytes: every format that is read, mutated; kills: runs that are killed, starved of disk, robbed of their folder;
-processes: two and three processes that die, dawdle and disagree; load: many objects, photos, sizes and calls.
+bytes: every format that is read, mutated; coverage: the same, led by atheris where it is installed; kills: runs that
+are killed, starved of disk, robbed of their folder; processes: two and three processes that die, dawdle and disagree;
+studio: it is killed, and sent what hurts; load: many objects, photos, sizes and calls; jobs: many of the studio.
 The same seed attacks in the same way. The exit code is 1 where a traceback, a wrong result or a hang was seen.
 """
 
@@ -9,15 +10,22 @@ import argparse
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
 from tools.attack.tally import SKIPPED, Tally
 
-# What part of the time each kind has, and how many attempts make it complete where there is time enough.
-KINDS = {"bytes": (0.35, "bad_bytes", 100_000), "kills": (0.3, "kills", 200), "processes": (0.25, "quarrels", 50)}
-KINDS |= {"load": (0.1, "load", 1), "studio": (0.0, "studio", 1)}
+# What part of the time each kind has, its module, and how many attempts make it complete where there is time enough.
+# What one does not need, as those that are skipped where time is short, the others have.
+KINDS = {
+    "studio": (0.1, "studio", 60),
+    "jobs": (0.05, "jobs", 3000),
+    "load": (0.1, "load", None),
+    "coverage": (0.1, "coverage", None),
+    "bytes": (0.25, "bad_bytes", 100_000),
+    "processes": (0.15, "quarrels", 50),
+    "kills": (0.25, "kills", 200),
+}
 
 
 def main() -> int:
@@ -32,20 +40,26 @@ def main() -> int:
         "--work", type=Path, help="where files go, and what showed a defect is kept (default: a new folder)"
     )
     options = parser.parse_args()
-    chosen = options.only or list(KINDS)
+    chosen = [name for name in KINDS if not options.only or name in options.only]
     work = options.work or Path(tempfile.mkdtemp(prefix="attack-"))
     shares = {name: KINDS[name][0] for name in chosen}
     tally, began = Tally(), time.monotonic()
-    say: Callable[[str], None] = lambda text: print(
-        f"{time.monotonic() - began:6.0f} s  {text}", file=sys.stderr, flush=True
-    )
-    for name in chosen:
-        share = shares[name] / (sum(shares.values()) or 1)
+    told: list[str] = []  # defects, as they are found: a campaign may be ended before its table
+
+    def say(text: str) -> None:
+        for line in (text, *tally.defects[len(told) :]):
+            print(f"{time.monotonic() - began:6.0f} s  {line}", file=sys.stderr, flush=True)
+        told[:] = tally.defects
+
+    while shares:
+        left = options.seconds - (time.monotonic() - began)
+        name, seconds = next(iter(shares)), max(0.0, left) * next(iter(shares.values())) / sum(shares.values())
+        del shares[name]
         most = options.most or KINDS[name][2]
-        say(f"{name}, for {share * options.seconds:.0f} s, files in {work}")
+        say(f"{name}, for {seconds:.0f} s, files in {work}")
         attack = import_module(f"tools.attack.{KINDS[name][1]}")
         try:
-            attack.run(tally, options.seed, share * options.seconds, work, most=most, say=say)
+            attack.run(tally, options.seed, seconds, work, most=most, say=say)
         except ImportError as error:
             tally.add(name, SKIPPED, str(error))
         except KeyboardInterrupt:

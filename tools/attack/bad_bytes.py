@@ -10,6 +10,7 @@ from tools.attack.tally import Tally
 from tools.attack.worker import EVERYTHING, Catalogue, Parcel, Worker, mutated
 
 PARCEL, SLOW = 100, {"ALOI": 10, "result": 20, "Yale B": 25}  # mutations of a format at a time
+SHORT, PART = 300.0, 5  # seconds, in less of which a fifth of them are done at a time: each format has its turn
 
 
 def run(
@@ -23,10 +24,10 @@ def run(
     hand_made: bool = True,
     say: Callable[[str], None] = print,
 ) -> None:
-    """Go round the formats until the time is up, or each has had its share of `most`."""
+    """Go round the formats, once at least, until the time is up, or each has had its share of `most`."""
     formats = catalogue.formats()
+    deadline, done, part = time.monotonic() + seconds, 0, PART if seconds < SHORT else 1
     worker = Worker(catalogue, work / "originals", seed)
-    deadline, done = time.monotonic() + seconds, 0
     try:
         if hand_made:
             for name, suffix, data in by_hand.archives():
@@ -34,15 +35,15 @@ def run(
                 for found in worker.do(Parcel(target, 0, 1, data)):
                     _add(tally, "archives made by hand", found, f"{name}{suffix}")
         rounds = 0
-        while time.monotonic() < deadline and (most is None or done < most):
+        while not rounds or (time.monotonic() < deadline and (most is None or done < most)):
             for name in formats:
-                count = SLOW.get(name, PARCEL)
+                count = SLOW.get(name, PARCEL) // part
                 for found in worker.do(Parcel(name, rounds * count, count)):
                     _add(tally, name, found, f"seed {seed}, number")
                     if isinstance(found, tuple):
                         _keep(work, formats[name], (work / "originals"), seed, found[0], catalogue)
                 done += count
-                if time.monotonic() > deadline:
+                if rounds and time.monotonic() > deadline:
                     break
             rounds += 1
             say(f"{done:,} mutated files, {len(tally.defects)} defects")

@@ -19,6 +19,7 @@ from tools.attack.tally import CLEAN, HANG, SKIPPED, TRACEBACK, UNHARMED, WRONG,
 # Functions of `os` at which a process is killed: within a checkpoint, at a rename, as a folder is made, a file removed.
 MOMENTS = ("fsync", "replace", "mkdir", "unlink")
 ENDED = -signal.SIGKILL
+SHORT = 300.0  # seconds, in less of which only the shortest command is killed
 TURNS = (1, 0, 1, 1, 2, 1, 0, 1)  # commands by their number: the short one, inference, more often than the others
 Say = Callable[[str], None]
 
@@ -26,8 +27,8 @@ Say = Callable[[str], None]
 class Campaign:
     """Commands with what each leaves undisturbed, and the folders of the attempts."""
 
-    def __init__(self, work: Path, tally: Tally, rng: random.Random) -> None:
-        self.work, self.tally, self.rng, self.number = work, tally, rng, 0
+    def __init__(self, work: Path, tally: Tally, rng: random.Random, deadline: float) -> None:
+        self.work, self.tally, self.rng, self.number, self.deadline = work, tally, rng, 0, deadline
         self.cache = FAST | {"XDG_CACHE_HOME": str(work / "cache")}
         os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
         self.commands = prepare(work)
@@ -93,7 +94,7 @@ class Campaign:
             else:
                 code, _ = self.end(command, out, Trap(self.rng.choice(MOMENTS), self.rng.randint(1, 8)))
             kills += code == ENDED
-            if code == 0:
+            if code == 0 or time.monotonic() > self.deadline:
                 break
         self.judge(f"kill -9: {command.name}", command, out, max(kills, 1))
         return kills
@@ -157,10 +158,10 @@ class Campaign:
 
 def run(tally: Tally, seed: int, seconds: float, work: Path, *, most: int | None = None, say: Say = print) -> None:
     rng, deadline = random.Random(f"{seed}/kills"), time.monotonic() + seconds
-    campaign = Campaign(work, tally, rng)
+    campaign, turns = Campaign(work, tally, rng, deadline), TURNS if seconds >= SHORT else (1,)
     kills, others, turn = 0, (campaign.starve, campaign.rob, campaign.mislead, campaign.fill), 0
     while time.monotonic() < deadline and (most is None or kills < most):
-        command = campaign.commands[TURNS[turn % len(TURNS)]]
+        command = campaign.commands[turns[turn % len(turns)]]
         campaign.know(command, say)
         kills += campaign.kill(command)
         if turn % 2 and time.monotonic() < deadline:

@@ -141,11 +141,11 @@ def measure(name: str, much: int, work: str) -> None:
 
 
 def run(tally: Tally, seed: int, seconds: float, work: Path, *, most: int | None = None, say: Say = print) -> None:
-    """All jobs, in full where there is time (a quarter of an hour on two cores), or a part; in a minute, only calls."""
+    """All jobs, in full where there is time (a quarter of an hour on two cores), or a part."""
     part = min(1.0, seconds / 900)
     environment = os.environ | FAST | {"JAX_COMPILATION_CACHE_DIR": str(work / "load-cache")}
     for name, full in JOBS.items():
-        if seconds < 60 and name != "calls":
+        if seconds < 60:
             tally.add(f"load: {name}", SKIPPED, "in so short a time")
             continue
         much = max(6 * SHAPES if name == "calls" else 4, round(full * part))

@@ -42,6 +42,17 @@ class Fault:
     stranger: bytes | None = None
     harmless: bool = False
 
+    @property
+    def computes(self) -> bool:
+        """Whether its processes have to get to work."""
+        return self.when == "work" or self.harmless
+
+    @property
+    def lasts(self) -> float:
+        """Seconds that it may take."""
+        waits = bool(self.absent) or self.when == "meeting"
+        return 90.0 if self.computes else 5 + 25 * waits + 1.5 * max(self.late.values(), default=0)
+
 
 def faults(rng: random.Random) -> list[Fault]:
     """One of each kind, by chance of two or three processes, to this one or that."""
@@ -55,14 +66,14 @@ def faults(rng: random.Random) -> list[Fault]:
         for when in ("meeting", "work")
     ]
     strange = rng.choice((b"GET / HTTP/1.0\r\n\r\n", b"[" * 900 + b"\n", b'{"process":1e999}\n', b""))
-    return [  # those that end before anything is computed first
-        Fault("absent", count, absent=(who,)),
+    return [  # those that end at once first
         Fault("another count", count, words={other: ["--processes", str(count + 1)]}),
         Fault("the same number", 3, words={2: ["--process-id", "1"]}),
         Fault("another seed", count, words={other: ["--seed", "7"]}),
         Fault("other settings", count, words={other: ["--set=keep=2"]}),
         Fault("other data", count, words={other: ["--objects", "o0,o1,o2,o3,o4"]}),
         Fault("no data", count, words={other: ["--objects", "nobody"]}),
+        Fault("absent", count, absent=(who,)),
         Fault("too late", count, late={other: 24}),
         *found,
         Fault("stopped for good", count, when="work", blow=signal.SIGSTOP, who=other),
@@ -174,14 +185,18 @@ def run(tally: Tally, seed: int, seconds: float, work: Path, *, most: int | None
     train = prepare(work)[0].words
     cache, done = FAST | {"XDG_CACHE_HOME": str(work / "cache")}, 0
     for turn in count():
+        before = done
         for fault in faults(rng):
-            computes = fault.when == "work" or fault.harmless  # which takes a minute, and is done every third time
-            if computes and turn % 3 != 2:
+            if fault.computes != bool(turn % 2):  # those that compute, a minute each, in every second round
                 continue
-            if time.monotonic() > deadline or (most is not None and done >= most):
+            if most is not None and done >= most:
                 return
+            if deadline - time.monotonic() < fault.lasts:
+                continue
             outcome, told = suffer(fault, train, work / "quarrels" / f"{done:03}", cache)
             told = f"seed {seed}, number {done}, {fault.count} processes: {told}"
             tally.add(f"processes: {fault.name}", outcome, told)
-            done += 1
+            done += outcome != SKIPPED
             say(f"{done} faults, {fault.name}: {outcome}, {told[:90]}, {len(tally.defects)} defects")
+        if done == before:  # there is no time left for any
+            return

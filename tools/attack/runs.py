@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.attack.originals import encoded, objects
+from tools.attack.worker import waited
 
 PRELOAD = ["deep_lambertian.cli", "deep_lambertian.learning.train", "deep_lambertian.photos.batch", "tools.attack.runs"]
 PRELOAD += ["deep_lambertian.experiments.yaleb", "deep_lambertian.report.yaleb_figures", "deep_lambertian.model"]
@@ -24,7 +25,7 @@ FAST = {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     "XLA_FLAGS": "--xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false",
 }
-LONGEST = 300.0  # seconds, after which a run hangs
+LONGEST = 300.0  # seconds, without those in which others had the processor, after which a run hangs
 PASSING = ("seconds",)  # what of a log says how long something took
 
 
@@ -103,11 +104,13 @@ def _set(trap: Trap) -> None:
 
 def finish(process: Any, seconds: float = LONGEST) -> int | None:
     """The exit code; None where it hangs, and is killed."""
-    process.join(seconds)
-    if process.is_alive():
-        process.kill()
-        process.join()
-        return None
+    began = time.monotonic()
+    while process.is_alive():
+        process.join(1)
+        if time.monotonic() - began - waited(process.pid) > seconds:
+            process.kill()
+            process.join()
+            return None
     return process.exitcode
 
 

@@ -112,12 +112,11 @@ def options_of(form: FormData) -> dict[str, Any]:
             continue
         try:
             value: Any = [float(each) for each in text.split(",")] if kind is list else json.loads(text)
-            whole = kind is not int or 0 <= value < (2**32 if name == "seed" else 100_000)
-            if not isinstance(value, kind) or (kind is int and isinstance(value, bool)) or not whole:
+            if type(value) is not kind or (kind is list and len(value) != 4):
                 raise ValueError(text)
-            if kind is list and len(value) != 4:
+            if kind is int and not 0 <= value < (2**32 if name == "seed" else 100_000):
                 raise ValueError(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             wanted = {bool: "true or false", int: "a whole number", list: "left,top,width,height"}[kind]
             raise HTTPException(422, f"{name}: expected {wanted}, got {text[:40]!r}") from error
         found[name] = value

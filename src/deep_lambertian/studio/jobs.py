@@ -22,6 +22,7 @@ PATIENCE = 0.2  # seconds between two looks at the worker's memory
 GRACE = 2.0  # seconds in which a job that was cancelled may end by itself
 LINE = 1 << 24  # bytes of one line of a worker, at most
 ENDED = ("done", "failed", "cancelled")
+ALONE = {"OPENBLAS_NUM_THREADS": "1"}  # small products: threads wait for each other longer than they work
 
 
 @dataclass(frozen=True)
@@ -167,12 +168,15 @@ class Studio:
 
     async def _serve(self) -> None:
         while True:
+            if self._worker is not None and self._worker.returncode is not None:
+                self._worker = None  # it has ended with nothing to do: the next job is not to blame
             if self._worker is None and not await self._begin():
                 self._fail_all()
                 await self._changed.wait()  # until there is something to try again for
                 continue
             if not self._waiting:
-                await self._idle()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), 1.0)
                 continue
             job = self._running = self._waiting.pop(0)
             job.state = "running"
@@ -182,15 +186,6 @@ class Studio:
             finally:
                 self._running = None
                 self._wake()
-
-    async def _idle(self) -> None:
-        """Wait for a job, or for the worker's end."""
-        changed = self._changed
-        if self._worker is None or self._worker.returncode is not None:
-            self._worker = None
-        elif not self._waiting:
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(changed.wait(), 1.0)
 
     async def _begin(self) -> bool:
         """Start a worker, and wait until it is warm; whether it is."""
@@ -202,7 +197,7 @@ class Studio:
             stdout=subprocess.PIPE,
             limit=LINE,
             start_new_session=True,  # Ctrl-C is for the studio
-            env=os.environ | {"TMPDIR": str(self.folder)},  # what it leaves behind when it is killed goes too
+            env=os.environ | {"TMPDIR": str(self.folder), **ALONE},  # what it leaves when it is killed goes too
         )
         deadline = time.monotonic() + self.limits.start_seconds
         self._trouble = "it ended before it was ready"

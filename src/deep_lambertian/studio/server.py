@@ -6,8 +6,10 @@ refused) and come from its own pages or from no page, and that know the token of
 
 import asyncio
 import contextlib
+import fcntl
 import io
 import json
+import os
 import secrets
 import shutil
 import tempfile
@@ -21,7 +23,7 @@ from PIL import Image
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
@@ -33,6 +35,7 @@ from deep_lambertian.studio.jobs import Job, Limits, QueueFull, Studio
 STATIC = ("studio.js", "space.js", "studio.css", "example.jpg", "openapi.json")  # and the report's relight.js
 TYPES = {".js": "text/javascript", ".css": "text/css", ".jpg": "image/jpeg", ".json": "application/json"}
 API = "/api/v1"
+PREFIX = "dln-studio-"  # of the temporary folders of studios
 
 
 def make_app(
@@ -68,18 +71,22 @@ def make_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        folder = keep or Path(tempfile.mkdtemp(prefix="dln-studio-"))  # of mode 0700
+        sweep()
+        folder = keep or Path(tempfile.mkdtemp(prefix=PREFIX))  # of mode 0700
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        held = None if keep else hold(folder)
         app.state.studio = Studio(folder, worker, limits, keep=keep is not None)
         app.state.studio.start()
         try:
             yield
         finally:
             await app.state.studio.stop()
-            if keep is None:
+            if held is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+                os.close(held)
 
-    handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {HTTPException: _failed, QueueFull: _failed}
+    handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]]
+    handlers = {HTTPException: _failed, QueueFull: _failed, ClientDisconnect: _gone}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     guard = Guard(app, token, port, limits)
     app.state.model, app.state.seed, app.state.guard = model, seed, guard
@@ -88,6 +95,34 @@ def make_app(
 
 async def _failed(_: Request, error: Any) -> Response:
     return said(429, str(error)) if isinstance(error, QueueFull) else said(error.status_code, error.detail)
+
+
+async def _gone(*_: Any) -> Response:
+    return Response(status_code=400)  # to nobody: who asked has gone before all was said
+
+
+# ---- Folders
+
+
+def hold(folder: Path) -> int:
+    """A lock on a folder, for as long as this process lives; an OSError where another one has it."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle
+
+
+def sweep() -> None:
+    """Delete the folders, with their photos, of studios of ours that were killed: nobody holds them any more."""
+    for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
+        with contextlib.suppress(OSError):
+            if folder.lstat().st_uid == os.getuid():
+                held = hold(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(held)
 
 
 # ---- Pages
@@ -222,9 +257,10 @@ async def relight(request: Request) -> Response:
         asked = {"light": light, "ambient": float(given.get("ambient", 0)), "photo": int(given.get("photo", 0))}
         asked |= {"crop": bool(given.get("crop", False)), "of": of.id, "name": f"relit-{secrets.token_hex(4)}.png"}
         asked["colour"] = [float(each) for each in given.get("colour", (1, 1, 1))]
-        if not (len(light) == len(asked["colour"]) == 3 and all(abs(x) < 1e6 for x in (*light, *asked["colour"]))):
+        numbers = (*light, *asked["colour"], asked["ambient"])
+        if not (len(light) == len(asked["colour"]) == 3 and all(abs(x) < 1e6 for x in numbers)):
             raise ValueError(light)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         form = '{"light": [x, y, z], "ambient": 0.3, "colour": [1, 1, 1], "photo": 0, "crop": false}'
         raise HTTPException(422, f"expected JSON such as {form}") from error
     job = studio.submit("relight", of.title, asked, of=of)

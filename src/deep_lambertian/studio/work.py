@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from deep_lambertian.data.images import decode, linear_to_srgb, normal_colours, one_size, read_mask
 from deep_lambertian.data.sources import open_source
-from deep_lambertian.faces.alignment import Alignment
 from deep_lambertian.faces.find import NoFaceError, SeveralFacesError
 from deep_lambertian.inference.chain import Sampled
 from deep_lambertian.inference.observers import rhat
@@ -25,15 +25,7 @@ from deep_lambertian.inference.posterior import Posterior, summarise
 from deep_lambertian.inference.sampler import Sampler
 from deep_lambertian.model import DLN
 from deep_lambertian.photos.placing import Photo, Placement, every_face, prepare_photos
-from deep_lambertian.photos.result import (
-    HEIGHTS,
-    Result,
-    detail_size,
-    infer_prepared,
-    refine,
-    refine_photos,
-    refinement,
-)
+from deep_lambertian.photos.result import Result, detail_size, infer_prepared, refine, refine_photos, refinement
 from deep_lambertian.recognition.distances import fit_cone
 from deep_lambertian.report.photo import (
     UNITS,
@@ -41,7 +33,6 @@ from deep_lambertian.report.photo import (
     describe_lights,
     facts_of_light,
     save_files,
-    save_picture,
     spread_of,
     summary,
     to_bytes,
@@ -78,14 +69,12 @@ class Work:
         data = example()
         (folder / "uploads").mkdir(parents=True)
         (folder / "uploads" / "0").write_bytes(data)
-        for rows in HEIGHTS:  # which the pool compiles meanwhile
-            refinement(1, detail_size(Alignment.from_pose((0, 0), rows)))
+        refinement(1)  # which the pool compiles meanwhile
         job = {"id": "", "folder": str(folder), "photos": ["example"], "iterations": 40}
         try:
             self.infer(job, lambda **_: None)
         except ValueError:  # a model of other things, or of few pixels
             self.infer(job | {"align": False}, lambda **_: None)
-        self.last = None
 
     # ---- Photos
 
@@ -122,12 +111,11 @@ class Work:
         self.compiled.add(len(photos))
         say(text="bringing the surface to the photo's size", live=None)
         result = refine_photos(post, photos, how, mask=mask, srgb=srgb)
-        say(surface=show_surface(folder, result, 1), **described(result))
+        say(surface=show_surface(folder, result, self.pool), **described(result))
         say(text="drawing what else it could be")
         say(more=show_more(folder, result, mask))
         say(text="writing the files")
         save_files(folder / "files", result, ", ".join(job["photos"]), self.pool.submit)
-        self.last = job["id"], result
         say(files=sorted(path.name for path in (folder / "files").iterdir()))
 
     def _placement(self, job: dict[str, Any], pictures: list[tuple[str, np.ndarray]], say: Say) -> Placement:
@@ -151,7 +139,7 @@ class Work:
     # ---- A new light
 
     def relight(self, job: dict[str, Any], say: Say) -> None:
-        """The photo, or the object alone, under another light, as view/NAME."""
+        """The photo, or the object alone, under another light, as view/NAME: of its files, so that all see the same."""
         folder = Path(job["folder"])
         result = self.last[1] if self.last and self.last[0] == job["of"] else Result.load(folder / "files")
         self.last = job["of"], result
@@ -165,7 +153,7 @@ class Work:
             picture = np.clip(result.photos[number].colour, 0, 1)
             where, part = result.relight_part(light, number, ambient)
             picture[where] = part * colour
-        save_picture(folder / "view" / job["name"], to_bytes(picture, result.srgb))
+        save_view(folder / "view" / job["name"], to_bytes(picture, result.srgb))
         say()
 
     # ---- Whose photo is it?
@@ -201,7 +189,7 @@ class Work:
         flat = crops.reshape(len(crops), -1).astype(np.float64)
         (distances,), (sure,) = gallery.answers(flat[None])
         order = np.argsort(distances, kind="stable")[:RANKED]
-        show = lambda name, values: save_picture(view / name, _enlarged(values.reshape(self.model.shape)))
+        show = lambda name, values: save_view(view / name, _enlarged(values.reshape(self.model.shape)))
         bright = max(float(np.quantile(flat[0], 0.99)), 1e-6)
         show(f"probe-{number}.png", linear_to_srgb(flat[0] / bright))
         ranked = []
@@ -246,7 +234,7 @@ class Watch:
         post = summarise(sampled, 0, shape, count, self.sampler, None, {"known": []})
         if self.first:
             result = refine_photos(post, self.photos, self.how, mask=self.mask, srgb=self.srgb, most=FIRST)
-            facts["surface"] = show_surface(self.folder, result, 0)
+            facts["surface"] = show_surface(self.folder, result, self.work.pool, final=False)
             self.first = False
         self.say(**facts, rhat=rhat_so_far(post), live=live(post))
         self.last = time.monotonic()
@@ -291,23 +279,27 @@ def live(post: Posterior) -> dict[str, Any]:
     return {"rows": rows, "columns": columns, "albedo": packed[0], "normals": packed[1]}
 
 
-def show_surface(folder: Path, result: Result, number: int) -> dict[str, Any]:
-    """Write what relighting needs, and pictures of what was found; what the page must know of them."""
-    page, view = bare_page(result, rows=ROWS), folder / "view"
+def show_surface(folder: Path, result: Result, pool: Executor, final: bool = True) -> dict[str, Any]:
+    """Write what relighting needs and, of the final one, pictures of what was found; what the page must know of it."""
+    page, view, number = bare_page(result, rows=ROWS), folder / "view", int(final)
     height, width = page.scaled_normals.shape[:2]
+    pictures = {"before": to_bytes(result.photos[0].crop((height, width)), result.srgb)}
+    pictures |= views_of(page) if final else {}
+    names = {name: f"{name}-{number}.png" for name in pictures}
+    saved = pool.map(save_view, [view / name for name in names.values()], pictures.values())
     numbers = np.concatenate([page.scaled_normals.ravel(), page.factors.ravel()])
     (view / f"surface-{number}.f32").write_bytes(numbers.astype("<f4").tobytes())
-    before = result.photos[0].crop((height, width))
-    save_picture(view / f"before-{number}.png", to_bytes(before, result.srgb))
-    pictures = {}
-    for name, picture in views_of(page).items():
-        pictures[name] = f"{name}-{number}.png"
-        save_picture(view / pictures[name], picture)
+    list(saved)
     return {
-        **{"file": f"surface-{number}.f32", "before": f"before-{number}.png", "final": number > 0},
-        **{"width": width, "height": height, "aspect": page.aspect, "srgb": page.srgb, "pictures": pictures},
+        **{"file": f"surface-{number}.f32", "before": names.pop("before"), "final": final},
+        **{"width": width, "height": height, "aspect": page.aspect, "srgb": page.srgb, "pictures": names},
         "lights": page.posterior.lights.astype(float).tolist(),
     }
+
+
+def save_view(path: Path, picture: np.ndarray) -> None:
+    """Write a picture for the page alone, which waits for it: quickly, and need not survive a failing machine."""
+    Image.fromarray(picture).save(path, "PNG", compress_level=1)
 
 
 def described(result: Result) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +23,7 @@ def main() -> None:
     jobs: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     cancelled: set[str] = set()
     threading.Thread(target=listen, args=(jobs, cancelled), daemon=True).start()
-    tell = lambda **facts: print(json.dumps(facts), file=lines, flush=True)
+    tell = teller(lines)
     try:
         work = prepared(sys.argv[1])
     except Exception as error:
@@ -32,6 +33,18 @@ def main() -> None:
     tell(ready=True, shape=list(work.model.shape))
     while True:
         do(work, jobs.get(), cancelled, tell)
+
+
+def teller(lines: IO[str]) -> Callable[..., None]:
+    """What tells the studio something; where the studio has gone, the process ends as it does when its input ends."""
+
+    def tell(**facts: Any) -> None:
+        try:
+            print(json.dumps(facts), file=lines, flush=True)
+        except BrokenPipeError:
+            os._exit(0)
+
+    return tell
 
 
 def listen(jobs: "queue.SimpleQueue[dict[str, Any]]", cancelled: set[str], source: IO[str] | None = None) -> None:

@@ -128,7 +128,7 @@ function show(job) {
   if (job.more && !before.more) showMore(job).catch(complain);
   if (job.files && !before.files) showFiles(job);
   if ((job.size || ended) && $("mark").hidden && job.state !== "cancelled") ($("mark").hidden = false), ($("marks").dataset.of = "");
-  if (ended && job.state === "failed") $("mark").open = true;
+  if (job.state === "failed" && before.state !== "failed") $("mark").open = document.querySelector("[name=tool][value=box]").checked = true;
   if (job.state !== before.state) refresh();
 }
 
@@ -184,20 +184,23 @@ async function showSurface(job) {
   $("which-label").hidden = surface.lights.length < 2;
   $("stage").style.aspectRatio = surface.aspect;
   $("stage").style.maxWidth = `min(100%, ${72 * surface.aspect}vh)`;
-  if (window.dln && !$("live").dataset.of) window.dln.home();
-  if (window.dln) {
-    if ($("live").dataset.of !== job.id) window.dln.home();
-    window.dln.load(given);
-  } else {
-    window.dln = relighter(given);
-    watchLight();
-  }
+  if (!window.dln) prepare();
+  if ($("live").dataset.of !== job.id) window.dln.home();
+  window.dln.load(given);
   $("live").dataset.of = job.id;
   $("live").hidden = false;
   $("provisional").hidden = surface.final || ENDED.includes(shown.state);
   Object.assign($("before"), { src: view(surface.before), hidden: false });
   slide();
   document.dispatchEvent(new Event("relightable"));
+}
+
+// Made before there is a photo, of one pixel: a browser takes a while to prepare its first drawing.
+function prepare() {
+  const [normals, colour] = [[0, 0, 1], [1, 1, 1]].map((values) => Float32Array.from(values));
+  window.dln = relighter({ width: 1, height: 1, aspect: 1, srgb: true, lights: [[0, 0, 1]], normals, colour });
+  $("live").hidden = true;
+  watchLight();
 }
 
 function slide() {
@@ -269,7 +272,7 @@ function showFound(job) {
       ball.setAttribute("aria-label", `A ball lit from ${light.direction}`);
       paintBall(ball, light.light);
       const title = job.lights.length > 1 ? `Light of photo ${i + 1}` : "Light";
-      return make("figure", {}, ball, make("figcaption", {}, make("b", { textContent: title }), `${light.direction}, ± ${light.across.toFixed(0)}°`));
+      return make("figure", {}, ball, make("figcaption", {}, make("b", { textContent: title }), `${light.direction}, ±\u00a0${light.across.toFixed(0)}°`));
     }),
     ...Object.keys(pictures).filter((name) => name.startsWith("shadow")).map((name, i) =>
       figure(name, job.lights.length > 1 ? `Shadow of photo ${i + 1}` : "Shadow", `White is not lit: ${(100 * job.unlit[i]).toFixed(0)} % of it.`)),
@@ -587,4 +590,5 @@ for (const each of ["photos", "people"]) {
   const jobs = (await refresh()) ?? [];
   const wanted = jobs.find((job) => job.id === location.hash.slice(1)) ?? jobs.find((job) => job.state === "running");
   if (wanted) (tab(wanted.kind === "recognize" ? "people" : "photos"), open(wanted.id));
+  setTimeout(() => window.dln ?? prepare());
 })();

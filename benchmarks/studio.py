@@ -27,13 +27,15 @@ from deep_lambertian.synthetic.portrait import draw_portrait
 JOBS, SWEEPS = 200, 20  # after which memory must be what it was, and of each of these
 ARGUMENTS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 # Drop a file, and take the time when the page says that it can be relit, when it is what chains agree on, and the end.
-DROP = """([name, bytes]) => new Promise((tell) => {
+DROP = """([name, bytes]) => new Promise((tell, fail) => {
     const carried = new DataTransfer(), found = {}, start = performance.now();
     carried.items.add(new File([Uint8Array.from(atob(bytes), (c) => c.charCodeAt(0))], name));
     document.addEventListener("relightable", () => (found.first_s ??= (performance.now() - start) / 1000));
     const look = setInterval(() => {
         if (!document.getElementById("found").hidden) found.converged_s ??= (performance.now() - start) / 1000;
-        if (document.getElementById("said").textContent !== "Done.") return;
+        const said = document.getElementById("said").textContent;
+        if (said.startsWith("It failed")) fail(new Error(said));
+        if (said !== "Done.") return;
         clearInterval(look);
         tell({ ...found, files_s: (performance.now() - start) / 1000 });
     }, 10);
@@ -70,8 +72,7 @@ def run(quick: bool = False, seed: int = 0) -> Iterator[tuple[str, dict[str, flo
     told = json.loads(said)
     client = httpx.Client(base_url=told["api"], headers={"Authorization": f"Bearer {told['token']}"}, timeout=600)
     try:
-        while client.get("/status").json()["worker"] != "ready":
-            time.sleep(0.2)
+        _wait(client)
         yield "start", {"studio.start_s": time.perf_counter() - started}
         photos = [_photo(seed + i) for i in range(1 if quick else 3)]
         yield from _page(told["address"], photos, rounds=1 if quick else 3)
@@ -80,6 +81,14 @@ def run(quick: bool = False, seed: int = 0) -> Iterator[tuple[str, dict[str, flo
         client.close()
         server.terminate()
         server.wait(20)
+
+
+def _wait(client: httpx.Client) -> None:
+    """Until the process that infers is warm."""
+    while (state := client.get("/status").json()["worker"]) != "ready":
+        if state == "broken":
+            raise ValueError("expected the process that infers to start, got one that does not")
+        time.sleep(0.2)
 
 
 def _photo(seed: int) -> bytes:
@@ -105,6 +114,7 @@ def _page(address: str, photos: list[bytes], rounds: int) -> Iterator[tuple[str,
         tab.on("response", weigh)
         tab.goto(address)
         tab.wait_for_timeout(500)
+        tab.remove_listener("response", weigh)
         found: list[dict[str, float]] = []
         for _ in range(rounds):
             for number, photo in enumerate(photos):
@@ -113,7 +123,7 @@ def _page(address: str, photos: list[bytes], rounds: int) -> Iterator[tuple[str,
                 busy = time.perf_counter() - begun
                 told = tab.evaluate(DROP, [f"{number}.jpg", base64.b64encode(photo).decode()])
                 found.append(told | {"import_s": busy})
-                tab.reload()
+                tab.goto(address)  # anew: what was found before is not shown
         frame = tab.evaluate(FRAMES)
         browser.close()
     for name in ("first_s", "converged_s", "files_s", "import_s"):
@@ -128,6 +138,7 @@ def _memory(client: httpx.Client, pid: int, jobs: int) -> Iterator[tuple[str, di
     example, seen = {"example": "1", "iterations": str(SWEEPS), "align": "false"}, []
     for number in range(jobs + 1):
         if number % max(1, jobs // 4) == 0:
+            _wait(client)
             child = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
             seen.append((number, _resident(pid), _resident(child)))
         job = client.post("/infer", data=example).json()

@@ -13,6 +13,7 @@ from benchmarks.face_finder import folds_of, scene
 from deep_lambertian.faces import find as face_detector
 from deep_lambertian.faces.alignment import FRAME, Alignment
 from deep_lambertian.faces.find import NoFaceError, SeveralFacesError, find_face, find_faces
+from deep_lambertian.support import resampling
 from deep_lambertian.support.resampling import sample_affine
 from tools.train_face_finder import marks as face_marks
 from tools.train_face_finder import samples as face_samples
@@ -245,7 +246,17 @@ def test_resampling_keeps_a_straight_ramp():
     y, x = np.mgrid[:90, :100].astype(float)
     points = TURNED.to_photo(np.stack(np.meshgrid(np.arange(8.0, 16), np.arange(8.0, 16)), -1))
     ramp = sample_affine(0.01 * x + 0.02 * y, TURNED.matrix, FRAME)[8:16, 8:16]
-    np.testing.assert_allclose(ramp, 0.01 * points[..., 0] + 0.02 * points[..., 1], atol=1e-9)
+    np.testing.assert_allclose(ramp, 0.01 * points[..., 0] + 0.02 * points[..., 1], atol=1e-6)
+
+
+def test_a_crop_interpolates_and_continues_the_photo_beyond_its_edge(monkeypatch):
+    photo, matrix = np.random.default_rng(13).random((40, 50)), np.array([[0.8, -0.3, -9.0], [0.2, 0.9, 5.0]])
+    y, x = np.mgrid[:60, :70]
+    points = [matrix[i, 0] * x + matrix[i, 1] * y + matrix[i, 2] for i in (1, 0)]
+    expected = ndimage.map_coordinates(photo, points, order=1, mode="nearest")
+    np.testing.assert_allclose(sample_affine(photo, matrix, (60, 70)), expected, atol=1e-6)
+    monkeypatch.setattr(resampling, "STRIP", 16)  # in parts, as a large photo is
+    np.testing.assert_allclose(sample_affine(photo, matrix, (60, 70)), expected, atol=1e-6)
 
 
 # --- the nets ------------------------------------------------------------------------------------------------------

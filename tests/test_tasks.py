@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 
 from deep_lambertian.geometry import angles
 from deep_lambertian.learning.stereo import photometric_stereo
-from deep_lambertian.recognition.distances import cone_distances, fit_cone, nearest, relighting_rmse, subspace_distances
+from deep_lambertian.recognition.distances import (
+    cone_distances,
+    cone_residuals,
+    fit_cone,
+    fit_cones,
+    nearest,
+    relighting_rmse,
+    subspace_distances,
+)
 from deep_lambertian.tasks import baselines
 from deep_lambertian.tasks.baselines import mean_normals, mean_shape
 
@@ -65,11 +73,25 @@ def test_the_distance_to_a_cone_is_no_more_than_that_of_any_light_tried(seed):
     m, rng = surface(seed), np.random.default_rng(seed)
     probe = photos(m, lights(seed, 1, side=1.0))[0] + 0.1 * rng.normal(size=PIXELS)
     precision = rng.uniform(0.5, 2, PIXELS)
-    found = cone_distances(m[None], probe[None], 1 / precision)[0, 0]
     best = fit_cone(m, probe[None], precision)[0]
+    found = cone_residuals(m[None], best[None, None], probe[None], precision)[0, 0]
     for other in best + 0.05 * rng.normal(size=(20, 3)):
         # The search is local: another set of lit pixels may be a little better.
         assert found <= np.sum(precision * (probe - np.maximum(m @ other, 0)) ** 2) * 1.05
+
+
+def test_a_pixel_that_is_far_off_does_not_decide_who_it_is():
+    """By squares the highlight, which another surface happens to explain, would."""
+    m, light = surface(1), lights(1, 1)[0]
+    bright = np.argsort(m @ light)[-5]
+    other = m * np.random.default_rng(1).uniform(0.88, 1.12, (PIXELS, 1))
+    other[bright] = 1.4 * m[bright]
+    probe = np.maximum(m @ light, 0)
+    probe[bright] *= 1.4
+    noise, both = np.full(PIXELS, 1e-4), np.stack([m, other])
+    squares = cone_residuals(both, fit_cones(both, probe[None], 1 / noise), probe[None], 1 / noise)
+    assert nearest(squares)[0] == 1
+    assert nearest(cone_distances(both, probe[None], noise))[0] == 0
 
 
 def test_distances_do_not_depend_on_how_a_subspace_is_written():

@@ -10,6 +10,7 @@ many processes, on one machine or several, start the same command on each with i
 """
 
 import argparse
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _photos(options: argparse.Namespace) -> int:
+    # Before NumPy is imported: its products are small here, and threads of BLAS take time from those that compile.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from concurrent.futures import ThreadPoolExecutor
 
     from deep_lambertian.data.images import read_mask, read_photos
@@ -107,6 +110,7 @@ def _results(
     This is where a person waits: programs are compiled while the face is looked for and modules are imported.
     """
     from concurrent.futures import wait
+    from importlib import import_module
 
     import numpy as np
 
@@ -122,14 +126,15 @@ def _results(
         few = sampler.override(iterations=max(2, sampler.keep), burn_in=1)  # one program serves any number of sweeps
         warm = pool.submit(model.infer, blank, None if lights is None else np.ones((len(pictures), 3)), sampler=few)
         from deep_lambertian.photos.placing import Placement, every_face, prepare_photos
-        from deep_lambertian.photos.result import detail_size, infer_prepared, refine_photos, refinement
+        from deep_lambertian.photos.result import infer_prepared, refine_photos, refinement
 
+        refinement(len(pictures))
         frames = every_face(pictures[0][1], model) if options.all_faces else [None]
         for frame in frames:
             placement = Placement(align=not options.no_align, box=box, frame=frame)
             photos, how = prepare_photos(pictures, model, placement, alike=lights is not None)
-            refinement(len(photos), detail_size(photos[0].alignment))
             pool.submit(lambda photo=photos[0]: photo.reach)  # which relighting will ask for
+            pool.submit(import_module, "deep_lambertian.report.photo")
             wait([warm])
             post = infer_prepared(model, photos, lights=lights, mask=mask, sampler=sampler, seed=options.seed)
             yield refine_photos(post, photos, how, mask=mask, srgb=not options.linear)

@@ -123,7 +123,7 @@ class Alignment:
 
 
 def checked_photo(photo: ArrayLike, name: str = "photo") -> np.ndarray:
-    """A photo as float64 (H, W) or (H, W, 3), or a ValueError that says what is wrong with it."""
+    """A photo as floats (H, W) or (H, W, 3), or a ValueError that says what is wrong with it."""
     array = np.asarray(photo)
     if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
         raise ValueError(f"{name}: expected real numbers, got {array.dtype}")
@@ -133,7 +133,7 @@ def checked_photo(photo: ArrayLike, name: str = "photo") -> np.ndarray:
         return array.astype(np.float64) / np.iinfo(array.dtype).max
     if bad := int(np.count_nonzero(~np.isfinite(array))):
         raise ValueError(f"{name}: expected finite pixels, got {bad} that are NaN or infinite")
-    return array.astype(np.float64)
+    return array if array.dtype == np.float32 else array.astype(np.float64)
 
 
 def near(one: Alignment, other: Alignment) -> bool:

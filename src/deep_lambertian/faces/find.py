@@ -10,6 +10,7 @@ see no face moves nothing.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
@@ -165,24 +166,31 @@ def bundled() -> Detector:
 
 def search(net: Net, photo: Pyramid) -> Iterator[Alignment]:
     """Frames that are worth judging as the finder sees them in a photo, for faces of all heights."""
-    grey = photo.levels[0]
-    side, margin = min(grey.shape), FINDER.rows // 4  # a face may be cut a little by the photo's edge
+    side = min(photo.levels[0].shape)
     least = max(24.0, side * SMALLEST)
-    for i in range(max(1, 1 + round(math.log(1.15 * side / least) / math.log(STEP)))):
-        height = least * STEP**i
-        level = photo.level(height / (2 * FINDER.rows))
-        small = reduce(level, len(level) / max(1, round(len(grey) * FINDER.rows / height)))
-        if small.shape[0] + 2 * margin < FINDER.input[0] or small.shape[1] + 2 * margin < FINDER.input[1]:
-            continue
-        around = np.pad(small, margin, mode="edge")
-        answers = net.answers(net.features(contrast(around, FINDER.rows)[None])[0])
-        odds = answers[..., 0]
-        peaks = (odds == ndimage.maximum_filter(odds, size=3, mode="nearest")) & (odds > WORTH_JUDGING)
-        ratio = np.array(small.shape[::-1]) / grey.shape[::-1]
-        for row, column in np.argwhere(peaks):
-            middle = STRIDE * np.array([column, row]) + np.array(FINDER.input[::-1]) / 2 - margin
-            x, y = middle / ratio - 0.5
-            yield move(Alignment.from_pose((x, y), height), answers[row, column, 1:], float(odds[row, column]))
+    heights = [least * STEP**i for i in range(max(1, 1 + round(math.log(1.15 * side / least) / math.log(STEP))))]
+    with ThreadPoolExecutor(max_workers=2) as pool:  # NumPy and SciPy let each other's threads go on
+        for found in pool.map(lambda height: search_for(net, photo, height), heights):
+            yield from found
+
+
+def search_for(net: Net, photo: Pyramid, height: float) -> list[Alignment]:
+    """The same for faces of about one height."""
+    grey, margin = photo.levels[0], FINDER.rows // 4  # a face may be cut a little by the photo's edge
+    level = photo.level(height / (2 * FINDER.rows))
+    small = reduce(level, len(level) / max(1, round(len(grey) * FINDER.rows / height)))
+    if small.shape[0] + 2 * margin < FINDER.input[0] or small.shape[1] + 2 * margin < FINDER.input[1]:
+        return []
+    around = np.pad(small, margin, mode="edge")
+    answers = net.answers(net.features(contrast(around, FINDER.rows)[None])[0])
+    odds = answers[..., 0]
+    peaks = (odds == ndimage.maximum_filter(odds, size=3, mode="nearest")) & (odds > WORTH_JUDGING)
+    ratio, found = np.array(small.shape[::-1]) / grey.shape[::-1], []
+    for row, column in np.argwhere(peaks):
+        middle = STRIDE * np.array([column, row]) + np.array(FINDER.input[::-1]) / 2 - margin
+        x, y = middle / ratio - 0.5
+        found.append(move(Alignment.from_pose((x, y), height), answers[row, column, 1:], float(odds[row, column])))
+    return found
 
 
 def judge(net: Net, photo: Pyramid, poses: Sequence[Alignment]) -> list[Alignment]:
@@ -336,7 +344,7 @@ def _way_to_frame(detector: Detector, reference: ArrayLike | None) -> np.ndarray
         raise ValueError(f"reference: expected a mean face (h, w) of at least 12×12 pixels, got shape {mean.shape}")
     if np.ptp(mean) == 0:
         raise ValueError("reference: expected a mean face, got one value everywhere")
-    return _cached_way(detector, mean.tobytes(), (mean.shape[0], mean.shape[1]))
+    return _cached_way(detector, mean.astype(np.float64).tobytes(), (mean.shape[0], mean.shape[1]))
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
-from deep_lambertian.data.images import LUMINANCE
+from deep_lambertian.data.images import LUMINANCE, luminance
 from deep_lambertian.energy import Observation
 from deep_lambertian.faces.alignment import Alignment
 from deep_lambertian.geometry import cholesky3, solve_lower, solve_lower_t
@@ -24,9 +24,9 @@ from deep_lambertian.support import compiled
 from deep_lambertian.support.archives import DAMAGE
 from deep_lambertian.support.files import load_arrays, part, save_arrays
 from deep_lambertian.support.resampling import enlarge_cubic
-from deep_lambertian.surface import Shape, Surface, as_field, as_picture, illuminate, render, shading
+from deep_lambertian.surface import Surface, as_field, as_picture, illuminate, render, shading
 
-HEIGHTS = (96, 192, 288, 384, 576, 768)  # of the refined surface: few, so that few shapes are ever compiled
+HEIGHTS = (96, 192, 288, 384, 576, 768)  # of the refined surface
 LEAST_SHADING = 0.15  # of the light: what was darker is not brightened further, being mostly noise
 FORMAT = "deep_lambertian photo result"
 ALBEDO_STD = 0.15  # how far the albedo of a photo's pixel may be from that of the model's pixel around it
@@ -35,6 +35,7 @@ NOISE_VAR = 1e-3
 UNLIT, UNEXPLAINED = 0.01, 0.1  # predictions below which a pixel is in shadow, and residuals that halve its weight
 STIFFNESS = 100.0
 ROUNDS = 12
+AT_ONCE = 4096  # pixels that are refined together
 MUCH = 0.05  # of the object that is white: worth a word
 
 
@@ -196,10 +197,12 @@ def refine_photos(
 ) -> Result:
     """The surface in colour at the photos' own size, of at most so many rows; `how` says how the thing was found."""
     size = detail_size(photos[0].alignment, most)
-    fine = np.stack([p.exposure * p.alignment.crop(p.grey, size) for p in photos])
+    crops = [photo.crop(size) for photo in photos]
+    fine = np.stack([p.exposure * luminance(crop) for p, crop in zip(photos, crops, strict=True)])
     seen = np.stack([photo.seen(size, mask) for photo in photos])
     albedo, normals = refine(post, fine.astype(np.float32), seen)
-    white = {photo.name: 1 - float(np.mean(photo.seen(size))) for photo in photos}
+    whole = seen if mask is None else [photo.seen(size) for photo in photos]
+    white = {photo.name: 1 - float(np.mean(each)) for photo, each in zip(photos, whole, strict=True)}
     notes = (
         *post.notes,
         *(
@@ -212,7 +215,7 @@ def refine_photos(
         "Brightness was matched to the model's: " + ", ".join(f"{p.name} × {p.exposure:.2f}" for p in photos) + ".",
     )
     scaled = (albedo[..., None] * normals / photos[0].exposure).astype(np.float32)
-    return Result(post, tuple(photos), scaled, chroma([photo.crop(size) for photo in photos]), srgb, notes)
+    return Result(post, tuple(photos), scaled, chroma(crops), srgb, notes)
 
 
 def detail_size(alignment: Alignment, most: int = HEIGHTS[-1]) -> tuple[int, int]:
@@ -241,21 +244,30 @@ def refine(
     post: Posterior, images: np.ndarray, weights: np.ndarray | None = None, rounds: int = ROUNDS
 ) -> tuple[np.ndarray, np.ndarray]:
     """Albedo (h, w) and normals (h, w, 3) that explain images (P, h, w), of the brightness that the model saw."""
-    shape = images.shape[1], images.shape[2]
+    shape, count = images.shape[1:], len(images)
     albedo, normals = np.maximum(enlarge_cubic(post.albedo, shape), 1e-3), enlarge_cubic(post.normals, shape)
     normals /= np.maximum(np.linalg.norm(normals, axis=-1, keepdims=True), 1e-6)
     seen = np.ones_like(images) if weights is None else np.broadcast_to(weights, images.shape)
-    flat = [np.asarray(each, np.float32).reshape(len(images), -1) for each in (images, seen)]
-    found = refinement(len(images), shape)(
-        Observation(*flat), np.asarray(post.lights, np.float32), Surface.from_pictures(albedo, normals), rounds
-    )
-    return as_picture(found.albedo, shape), as_field(found.normals, shape)
+    start = Surface.from_pictures(albedo, normals)
+    flat = [each.reshape(count, -1) for each in (images, seen)]
+    rows = np.concatenate([*flat, start.albedo[None], start.normals]).astype(np.float32)
+    pixels = rows.shape[1]
+    rows = np.pad(rows, ((0, 0), (0, -pixels % AT_ONCE)), mode="edge")
+    modes, lights = refinement(count), np.asarray(post.lights, np.float32)
+    parts = [
+        modes(Observation(part[:count], part[count:-4]), lights, Surface(part[-4], part[-3:]), rounds)
+        for part in np.split(rows, rows.shape[1] // AT_ONCE, axis=1)
+    ]
+    found = (np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in ("albedo", "normals"))
+    albedo, normals = (each[..., :pixels] for each in found)
+    return as_picture(albedo, shape), as_field(normals, shape)
 
 
-def refinement(images: int, shape: Shape) -> compiled.Program:
-    """The program of `refine` for so many images of this shape."""
-    pixels = shape[0] * shape[1]
-    sizes = (images, pixels), (images, pixels), (images, 3), (pixels,), (3, pixels)
+def refinement(images: int) -> compiled.Program:
+    """The program of `refine` for so many images. Each pixel is by itself: so many at once stay in a core's cache,
+    which takes a third of the time, and one program is for photos of all sizes.
+    """
+    sizes = (images, AT_ONCE), (images, AT_ONCE), (images, 3), (AT_ONCE,), (3, AT_ONCE)
     pictures, weights, lights, albedo, normals = (jax.ShapeDtypeStruct(size, np.float32) for size in sizes)
     return compiled.program(_modes, Observation(pictures, weights), lights, Surface(albedo, normals), 0, quick=True)
 

@@ -5,6 +5,7 @@ import io
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -241,11 +242,16 @@ def render_result(page: Page) -> str:
 
 def render(template: str, **values: Any) -> str:
     """One of the package's pages, filled in."""
+    return _template(template).render(**values)
+
+
+@cache
+def _template(name: str) -> Any:
+    """The page to be filled in, which takes longer to compile than to fill."""
     from jinja2 import Environment, PackageLoader, select_autoescape
 
     pages, escape = PackageLoader("deep_lambertian.report"), select_autoescape(["html"])
-    environment = Environment(loader=pages, autoescape=escape, trim_blocks=True)
-    return environment.get_template(template).render(**values)
+    return Environment(loader=pages, autoescape=escape, trim_blocks=True).get_template(name)
 
 
 def save_result_report(path: str | Path, page: Page) -> None:

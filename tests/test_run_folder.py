@@ -176,3 +176,15 @@ def test_what_killed_runs_left_half_written_is_swept(tmp_path):
     RunFolder(tmp_path, "training", {"a": 1})
     assert not any(path.exists() for path in (*left, tmp_path / ".me.abcdefgh.part"))
     assert all(path.exists() for path in others)
+
+
+def test_a_run_killed_as_it_first_says_what_it_is_leaves_nothing(tmp_path):
+    (tmp_path / ".training.json.0123abcd.part").write_text("{")
+    RunFolder(tmp_path, "training", {"a": 1})
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "training.json"]
+
+
+def test_what_looks_half_written_in_somebody_elses_folder_stays(tmp_path):
+    (tmp_path / ".log.abcd1234.part").write_text("half")
+    RunFolder(tmp_path, "training", {"a": 1})
+    assert (tmp_path / ".log.abcd1234.part").exists()

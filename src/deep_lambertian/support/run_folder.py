@@ -126,7 +126,7 @@ class RunFolder:
     def _open(self, description: dict[str, Any], restart: bool, results: Iterable[Path]) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = lock(self.path)
-        if self._place.is_file():
+        if self._place.is_file() or any(self.path.glob(f".{self._place.name}.*.part")):  # else it is not ours yet
             sweep(self.path)
         stages = list(self._stages.iterdir()) if self._stages.is_dir() else []
         there = (path for path in chain(self.checkpoints(), stages, results) if path.exists())

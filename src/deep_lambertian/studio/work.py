@@ -5,8 +5,9 @@ What a job shows goes into its folder: `view/` holds what the page asks for, `fi
 
 import base64
 import math
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -45,7 +46,7 @@ from deep_lambertian.tasks.people import UNKNOWN, Gallery, crops_of, learn_peopl
 ROWS, FIRST = 576, 192  # of the surface that the page relights; of the one that comes first, and in space
 OFTEN = 0.3  # seconds from one look into the chains to the next
 KEPT, SHOWN = 10, 12  # states that a chain keeps, as those of `dln infer` do; how many of them all are played
-NO_FACE = "No face was found. Draw a box around it, or take the photo as it is, without looking for a face."
+NO_FACE = "No face was found. Draw a box around it, or infer again without looking for a face."
 LEAST = 8  # draws that R-hat is told from
 RANKED = 5  # people that are shown for a probe
 Say = Callable[..., None]  # what is to be known of a job from now on, by name; ends a job that was cancelled
@@ -168,9 +169,9 @@ class Work:
             say(text=f"learning what {len(job['people'])} people look like: sweep {done} of {most}")
 
         with look_into(look):
-            gallery = learn_people(self.model, folder / "uploads" / "gallery", align=align, seed=job.get("seed", 0))
+            gallery = learned(self.model, folder / "uploads" / "gallery", job)
         names = [job["people"][int(number)] for number in gallery.names]
-        left_out = [_named(each, job) for each in gallery.problems]
+        left_out = [named(each, job["people"]) for each in gallery.problems]
         answers: list[dict[str, Any]] = []
         with open_source(folder / "uploads" / "probe") as source:
             for i, name in enumerate(job["probes"]):
@@ -178,7 +179,7 @@ class Work:
                 found = {"probe": name, "picture": f"probe-{i}.png"}
                 crops = crops_of(self.model, source, f"{i}.png", align, True)
                 if isinstance(crops, str):
-                    answers.append(found | {"problem": crops.replace(f"{i}.png", name)})
+                    answers.append(found | {"problem": without_options(crops).removeprefix(f"{i}.png: ")})
                     continue
                 answers.append(found | self._ranked(gallery, names, crops, folder / "view", i))
                 say(answers=answers, left_out=left_out)
@@ -349,7 +350,24 @@ def _enlarged(values: np.ndarray, most: int = 144) -> np.ndarray:
     return np.round(255 * values).astype(np.uint8).repeat(times, axis=0).repeat(times, axis=1)
 
 
-def _named(problem: str, job: dict[str, Any]) -> str:
-    """What is wrong with a photo of the gallery, with the person's name instead of their number."""
-    number, slash, rest = problem.partition("/")
-    return f"{job['people'][int(number)]}: {rest.partition(': ')[2]}" if slash and number.isdigit() else problem
+# ---- In words
+
+
+def without_options(words: str) -> str:
+    """A message without its parts that advise options of the command, which the page does not have."""
+    return "; ".join(part for part in words.split("; ") if "--" not in part)
+
+
+def named(problem: str, people: Sequence[str]) -> str:
+    """What is wrong with a photo of the gallery, <number of the person>/<photo>, with the person's name instead."""
+    return re.sub(r"\b(\d+)/\d+\.png\b", lambda found: people[int(found[1])], without_options(problem))
+
+
+def learned(model: DLN, path: Path, job: dict[str, Any]) -> Gallery:
+    """The people of a gallery; where too few have a usable photo, why, without the names of the studio's own files."""
+    try:
+        return learn_people(model, path, align=job.get("align", True), seed=job.get("seed", 0))
+    except ValueError as error:
+        words, bracket, problems = str(error).removeprefix(f"{path}: ").partition(" (")
+        why = ". " * bool(bracket) + named(problems.removesuffix(")"), job["people"])
+        raise ValueError(words + why) from error

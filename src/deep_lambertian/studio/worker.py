@@ -72,7 +72,7 @@ def prepared(name: str) -> Any:
 
 def do(work: Any, job: dict[str, Any], cancelled: set[str], tell: Any) -> None:
     """One job to its end, which is told as well, whatever happens."""
-    from deep_lambertian.studio.work import Cancelled
+    from deep_lambertian.studio.work import Cancelled, without_options
 
     def say(**facts: Any) -> None:
         if job["id"] in cancelled:
@@ -86,7 +86,7 @@ def do(work: Any, job: dict[str, Any], cancelled: set[str], tell: Any) -> None:
     except Cancelled:
         tell(id=job["id"], end="cancelled")
     except (ValueError, OSError, FloatingPointError) as error:
-        tell(id=job["id"], end="failed", why=in_words(error))
+        tell(id=job["id"], end="failed", why=without_options(in_words(error)))
     except Exception as error:  # ours to mend: it is shown in the terminal too
         traceback.print_exc()
         tell(id=job["id"], end="failed", why=in_words(error))

@@ -28,6 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     import secrets
+    import signal
     import sys
 
     try:
@@ -52,6 +53,9 @@ def run(options: argparse.Namespace) -> None:
         tell(f"studio: {address}")
         printer_of(options)("press Ctrl-C to end it")
     sys.stdout.flush()
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
+        # a terminal that is closed ends the studio as Ctrl-C does, so that photos are deleted
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     if not options.no_browser:
         import webbrowser
 

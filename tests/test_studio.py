@@ -318,6 +318,24 @@ def test_a_result_is_relit_zipped_done_again_and_removed(start):
     assert [each["id"] for each in studio.client.get("/results").json()] == [name]
 
 
+def test_what_is_not_given_again_stays_as_it_was(start):
+    studio = start()
+    job = studio.post("plain.png", align="false", box="1,1,4,4").json()
+    for given, files, expected in [
+        ({"iterations": "9"}, {"mask": ("m.png", png())}, {"align": False, "box": [1, 1, 4, 4], "mask": True}),
+        ({}, {}, {"align": False, "box": [1, 1, 4, 4], "mask": True, "iterations": 9}),
+        ({"box": "", "align": "true"}, {}, {"align": True, "mask": True, "iterations": 9}),
+        ({"box": "2,2,3,3", "mask": ""}, {}, {"align": True, "box": [2, 2, 3, 3], "mask": False, "iterations": 9}),
+        ({"face": "1"}, {}, {"align": True, "face": 1, "mask": False, "iterations": 9}),
+    ]:
+        studio.ended(job["id"])
+        job = studio.client.post(f"/results/{job['id']}/again", data=given, files=files).json()
+        asked = studio.ended(job["id"])["asked"]
+        assert {name: asked[name] for name in expected} == expected
+        assert ("box" in asked) == ("box" in expected)
+        assert (Path(asked["folder"]) / "uploads" / "mask").exists() == expected["mask"]
+
+
 def test_recognition_keeps_people_by_their_names(start):
     studio = start()
     files = [("gallery", (f"{i}.png", png())) for i in range(3)] + [("probe", ("who.png", png()))]
@@ -436,7 +454,27 @@ def test_who_goes_in_the_middle_of_an_upload_leaves_no_word(start, capfd):
     assert "Traceback" not in capfd.readouterr().err
 
 
+def test_what_is_wrong_is_told_by_people_and_without_options_of_the_command():
+    from deep_lambertian.studio.work import named, without_options
+
+    several = "1/0.png: expected a photo with one face, found 2; choose one (--box 1,2,3,4; --box 5,6,7,8), or none"
+    assert without_options(several) == "1/0.png: expected a photo with one face, found 2"
+    assert named(f"{several}; 0/2.png: it is black", ["Ada", "Bo"]) == (
+        "Bo: expected a photo with one face, found 2; Ada: it is black"
+    )
+
+
 # ---- The command
+
+
+def test_a_terminal_that_is_closed_leaves_no_photos(tmp_path):
+    command = [sys.executable, "-m", "deep_lambertian.cli", "studio", "--no-browser", "--port", "0"]
+    env = os.environ | {"TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+    within(60, lambda: any(tmp_path.glob("dln-studio-*")))
+    running.send_signal(signal.SIGHUP)
+    running.wait(20)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_the_extra_one_line_says_what_to_install():
@@ -541,7 +579,7 @@ def test_a_surface_comes_before_the_chains_agree_and_they_can_be_stopped(real, t
     client = real[0]
     photo = portrait(tmp_path / "two.png", 0, 3).read_bytes()
     job = client.post("/infer", files={"photos": ("two.png", photo)}, data={"iterations": "20000"}).json()
-    within(60, lambda: "rhat" in client.get(f"/results/{job['id']}").json())
+    within(60, lambda: client.get(f"/results/{job['id']}").json().get("sweep", 0) > 0)  # all is compiled
     seen = client.get(f"/results/{job['id']}").json()
     assert len(seen["faces"]) == 2
     assert not seen["surface"]["final"]

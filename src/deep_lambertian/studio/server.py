@@ -181,17 +181,18 @@ async def infer(request: Request) -> Response:
 
 
 async def again(request: Request) -> Response:
-    """The same photos, with other options or another mask."""
+    """The same photos, with other options or another mask; what is not given stays as it was."""
     studio, old = _studio(request), _job(request)
     studio.check_room()
     if old.kind != "infer":
         raise HTTPException(422, "expected the result of photos, got another kind of job")
     async with read_form(request, 1) as form:
-        mask = await mask_of(form, studio.limits)
-        kept = {name: old.asked[name] for name in ("photos", "linear", "seed") if name in old.asked}
-        asked = kept | options_of(form) | {"mask": bool(mask)}
-    uploads = {path.name: path.read_bytes() for path in (old.folder / "uploads").iterdir() if path.name != "mask"}
-    job = studio.submit("infer", old.title, asked, uploads=uploads | mask)
+        given, mask = options_of(form), await mask_of(form, studio.limits)
+        gone = {name for name in ("box", "mask") if form.get(name) == ""} | ({"box"} if "face" in given else set())
+    kept = {path.name: path.read_bytes() for path in (old.folder / "uploads").iterdir() if path.name not in gone}
+    uploads = kept | mask
+    asked = {name: value for name, value in old.asked.items() if name not in gone} | given | {"mask": "mask" in uploads}
+    job = studio.submit("infer", old.title, asked, uploads=uploads)
     return JSONResponse(studio.status(job), 202)
 
 

@@ -27,6 +27,7 @@ const post = (path, form) => json(path, { method: "POST", body: form });
 
 function gone(is) {
   $("gone").hidden = !is;
+  document.body.classList.toggle("stopped", is);
   $("gone").textContent = is ? "The studio has stopped. Start it again with dln studio, and open the address it prints." : "";
 }
 
@@ -48,25 +49,26 @@ async function submit(files) {
   complain(null);
   files = [...files];
   const each = $("apart").checked && files.length > 1 ? files.map((file) => [file]) : [files];
+  let last, sent = 0;
   try {
-    let last;
     for (const some of each) {
       if (some.length > limits.photos) throw new Error(`At most ${limits.photos} photos of one thing, please; these are ${some.length}.`);
       const size = some.reduce((sum, file) => sum + file.size, 0);
       if (size > limits.upload_bytes) throw new Error(`At most ${limits.upload_bytes / 1e6} MB at a time, please; these are ${Math.ceil(size / 1e6)} MB.`);
       const form = new FormData();
       some.forEach((file) => form.append("photos", file, file.name));
+      if ($("whole").checked) form.append("align", "false");
       last = await send("/infer", form, each.length === 1);
+      sent += 1;
     }
-    if (each.length > 1) open(last.id);
   } catch (error) {
-    complain(error);
+    complain(sent ? `${sent} of ${each.length} photos were taken. ${error.message}` : error);
     refresh();
   }
+  if (last && each.length > 1) open(last.id);
 }
 
 async function send(path, form, show = true) {
-  if ($("whole").checked) form.append("align", "false");
   const job = await post(path, form);
   if (show) open(job.id);
   return job;
@@ -76,6 +78,7 @@ $("file").addEventListener("change", (event) => (submit(event.target.files), (ev
 $("example").addEventListener("click", () => {
   const form = new FormData();
   form.append("example", "1");
+  if ($("whole").checked) form.append("align", "false");
   complain(null);
   send("/infer", form).catch(complain);
 });
@@ -95,6 +98,7 @@ function open(id) {
   [current, shown, more] = [id, {}, null];
   for (const name of ["live", "found", "more", "mark", "files", "notes", "choose", "warnings", "chains"]) $(name).hidden = true;
   $("mark").open = false;
+  document.querySelector("[name=tool][value=brush]").checked = true;
   history.replaceState(null, "", `#${id}`);
   source = new EventSource(`${API}/results/${id}/events`);
   source.onmessage = (event) => show(JSON.parse(event.data));
@@ -120,6 +124,7 @@ function show(job) {
   $("doing").textContent = job.state === "waiting" ? "" : job.text;
   if (job.sweep && !ended) $("bar").value = Math.min(job.sweep / job.sweeps, 1) * 0.9;
   else $("bar").removeAttribute("value");
+  if (ended) $("provisional").textContent = "a first guess";
   if (job.live) showChains(job);
   else if (ended) $("chains").hidden = true;
   if (job.faces?.length > 1 && job.size && !(before.faces && before.size)) showFaces(job);
@@ -164,9 +169,7 @@ function showFaces(job) {
     [box.style.left, box.style.width] = part(Math.min(...xs), Math.max(...xs), width);
     [box.style.top, box.style.height] = part(Math.min(...ys), Math.max(...ys), height);
     box.addEventListener("click", () => {
-      const form = new FormData();
-      form.append("face", i);
-      send(`/results/${job.id}/again`, form).catch(complain);
+      if (i !== job.face) again({ face: i });
     });
     return box;
   });
@@ -185,11 +188,12 @@ async function showSurface(job) {
   $("stage").style.aspectRatio = surface.aspect;
   $("stage").style.maxWidth = `min(100%, ${72 * surface.aspect}vh)`;
   if (!window.dln) prepare();
-  if ($("live").dataset.of !== job.id) window.dln.home();
+  if ($("live").dataset.of !== job.id) $("reset").click();  // another photo is first seen as it was lit
   window.dln.load(given);
   $("live").dataset.of = job.id;
   $("live").hidden = false;
-  $("provisional").hidden = surface.final || ENDED.includes(shown.state);
+  $("provisional").hidden = surface.final;
+  $("provisional").textContent = ENDED.includes(shown.state) ? "a first guess" : "a first guess, which is being made better";
   Object.assign($("before"), { src: view(surface.before), hidden: false });
   slide();
   document.dispatchEvent(new Event("relightable"));
@@ -285,7 +289,8 @@ function showFound(job) {
   $("note-list").replaceChildren(...list(job.notes));
   $("notes").hidden = !job.notes.length;
   $("warnings").hidden = !job.warnings.length;
-  $("warnings").replaceChildren(make("p", {}, make("b", { textContent: "Take this result with care" })), make("ul", {}, ...list(job.warnings)));
+  $("warning-list").replaceChildren(...list(job.warnings));
+  $("longer").hidden = !job.warnings.some((words) => words.includes("iterations"));
 }
 
 function paintBall(canvas, light) {
@@ -389,18 +394,24 @@ async function refresh() {
 
 // ---- Marks on the photo: what does not count, and where the face is
 
+const marked = new Map();  // what was painted for a job: its canvas and its box
 let photo = null, marks = null, box = null, cursor = [0.5, 0.5], from = null;
 $("mark").addEventListener("toggle", async () => {
   if (!$("mark").open || $("marks").dataset.of === current) return;
-  $("marks").dataset.of = current;
+  const of = ($("marks").dataset.of = current);
+  photo = marks = box = null;
   try {
-    photo = await createImageBitmap(await (await api(`/results/${current}/photo`)).blob());
+    const found = await createImageBitmap(await (await api(`/results/${of}/photo`)).blob());
+    if (of !== current) return;
+    photo = found;
   } catch (error) {
     return complain(error);
   }
   [$("marks").width, $("marks").height] = [photo.width, photo.height];
   marks = Object.assign(document.createElement("canvas"), { width: photo.width, height: photo.height });
-  box = null;
+  const earlier = marked.get(of);
+  if (earlier) marks.getContext("2d").drawImage(earlier.marks, 0, 0);
+  box = earlier?.box ?? null;
   drawMarks();
 });
 
@@ -471,30 +482,43 @@ $("clear").addEventListener("click", () => {
   drawMarks();
 });
 
-$("again").addEventListener("click", async () => {
-  const form = new FormData(), of = current;
+// The photos again, with other options. Once marks are shown they are told, even that there are none.
+async function again(options) {
+  const form = new FormData(), of = current, [width, height] = shown.size ?? [photo?.width, photo?.height];
+  for (const [name, value] of Object.entries(options)) form.append(name, value);
   complain(null);
   try {
-    if (marks && $("marks").dataset.of === of) {
-      const [width, height] = shown.size ?? [photo.width, photo.height];
-      if (box && box[2] > 4 && box[3] > 4) form.append("box", box.map((v) => ((v * width) / photo.width).toFixed(1)).join(","));
-      if (marks.getContext("2d").getImageData(0, 0, marks.width, marks.height).data.some((v) => v)) {
-        const mask = Object.assign(document.createElement("canvas"), { width, height }), pen = mask.getContext("2d");
-        pen.fillStyle = "#fff";
-        pen.fillRect(0, 0, width, height);
-        pen.filter = "brightness(0)";
-        pen.drawImage(marks, 0, 0, width, height);
-        form.append("mask", await new Promise((done) => mask.toBlob(done, "image/png")), "mask.png");
-      }
+    const told = marks && $("marks").dataset.of === of;
+    if (told) {
+      const drawn = box && box[2] > 4 && box[3] > 4;
+      if (!("face" in options)) form.append("box", drawn ? box.map((v) => ((v * width) / photo.width).toFixed(1)).join(",") : "");
+      const painted = marks.getContext("2d").getImageData(0, 0, marks.width, marks.height).data.some((v) => v);
+      if (painted) form.append("mask", await maskOf(width, height), "mask.png");
+      else form.append("mask", "");
     }
-    if (shown.face && !form.has("box")) form.append("face", shown.face);
     $("mark").open = false;
-    await send(`/results/${of}/again`, form);
+    const job = await send(`/results/${of}/again`, form);
+    if (told) marked.set(job.id, { marks, box });
+    else if (marked.has(of)) marked.set(job.id, marked.get(of));
     scrollTo({ top: 0 });
   } catch (error) {
     complain(error);
   }
-});
+}
+
+// What is painted, as a picture of the photo's size: white where it counts.
+function maskOf(width, height) {
+  const mask = Object.assign(document.createElement("canvas"), { width, height }), pen = mask.getContext("2d");
+  pen.fillStyle = "#fff";
+  pen.fillRect(0, 0, width, height);
+  pen.filter = "brightness(0)";
+  pen.drawImage(marks, 0, 0, width, height);
+  return new Promise((done) => mask.toBlob(done, "image/png"));
+}
+
+$("again").addEventListener("click", () => again({}));
+$("as-it-is").addEventListener("click", () => again({ align: "false" }));
+$("longer").addEventListener("click", () => again({ iterations: 2 * shown.sweep }));
 
 // ---- Who is it?
 

@@ -318,6 +318,25 @@ def test_a_result_is_relit_zipped_done_again_and_removed(start):
     assert [each["id"] for each in studio.client.get("/results").json()] == [name]
 
 
+def test_downloads_leave_no_open_files(start):
+    studio, opened = start(), Path("/proc/self/fd")
+    name = studio.job("plain.png")
+    studio.ended(name)
+    if not opened.is_dir():
+        pytest.skip("open files are listed on Linux alone")
+
+    def held() -> int:
+        return sum(os.path.realpath(each).startswith(os.path.realpath(folder)) for each in opened.iterdir())
+
+    folder = Path(studio.state(name)["asked"]["folder"])
+    before = held()
+    for _ in range(5):
+        for path in (f"/results/{name}/zip", f"/results/{name}/files/albedo.png", f"/results/{name}/photo"):
+            assert studio.client.get(path).status_code == 200
+        assert studio.client.post(f"/results/{name}/relight", json={"light": [0, 0, 1]}).status_code == 200
+    within(5, lambda: held() == before and len(list(folder.glob("*.zip"))) == 0)
+
+
 def test_what_is_not_given_again_stays_as_it_was(start):
     studio = start()
     job = studio.post("plain.png", align="false", box="1,1,4,4").json()

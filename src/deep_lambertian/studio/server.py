@@ -309,10 +309,10 @@ async def file(request: Request) -> Response:
 async def zipped(request: Request) -> Response:
     """All files in one."""
     job = _done(request)
-    _, name = tempfile.mkstemp(dir=job.folder, suffix=".zip")
+    handle, name = tempfile.mkstemp(dir=job.folder, suffix=".zip")
 
     def pack() -> None:
-        with zipfile.ZipFile(name, "w", zipfile.ZIP_STORED) as archive:
+        with os.fdopen(handle, "wb") as opened, zipfile.ZipFile(opened, "w", zipfile.ZIP_STORED) as archive:
             for path in sorted((job.folder / "files").iterdir()):
                 archive.write(path, path.name)
 

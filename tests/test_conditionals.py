@@ -14,6 +14,7 @@ from deep_lambertian.inference.albedo import albedo_conditional
 from deep_lambertian.inference.lights import light_conditional
 from deep_lambertian.inference.normals import normals_conditional, potential
 from deep_lambertian.inference.shadows import ShadowLabels
+from deep_lambertian.priors import Gaussian
 from deep_lambertian.support import draws
 from deep_lambertian.surface import Surface, illuminate, render, shading
 
@@ -156,7 +157,7 @@ def test_conditional_5_draws_labels_and_proportions(tiny):
     surface, lights = Surface(draw(5), draw(3, 5)), draw(2, 3)
     data, nothing = Observation(SEEN, COUNTED), jnp.ones(5)
     state = State(surface, lights, (), COUNTED, SHARES, nothing, nothing)
-    drawn = jax.jit(jax.vmap(lambda key: ShadowLabels()(key, params, data, state)))(
+    drawn = jax.jit(jax.vmap(lambda key: ShadowLabels().given_albedo(key, params, data, state)))(
         jax.random.split(draws.make_key(0), count)
     )
     law = label_law(np.asarray(render(surface, lights)), np.full(5, 0.02), 0.07)
@@ -168,6 +169,42 @@ def test_conditional_5_draws_labels_and_proportions(tiny):
     expected = counts / counts.sum(axis=1, keepdims=True)
     error = np.std(drawn.proportions, axis=0) / np.sqrt(count)
     assert np.max(np.abs(np.mean(drawn.proportions, axis=0) - expected) / error) < 4.3
+
+
+def test_conditional_5_integrates_the_albedo_out(tiny):
+    """The first image's labels, given those of the second, by quadrature over the albedo of every pixel; then the
+    second's, given what was drawn for the first. A pixel that counts by half has the root of its density.
+    """
+    rng, count = np.random.default_rng(4), 20_000
+    mean, variance = rng.uniform(0.4, 0.7, 20), rng.uniform(0.01, 0.05, 20)
+    prior = Gaussian.diagonal(mean, variance)
+    params = replace(tiny.params, prior=prior, noise_var=jnp.full(5, 0.01), dark_mean=jnp.float32(0.07))
+    draw = lambda *shape: jnp.asarray(rng.normal(0.6, 0.3, shape), jnp.float32)
+    surface, lights = Surface(draw(5), draw(3, 5)), draw(2, 3)
+    counted = COUNTED.at[0, 0].set(0.5)
+    data, nothing = Observation(SEEN, counted), jnp.ones(5)
+    before = counted * jnp.array([[1, 1, 0, 0, 0], [1, 0, 1, 0, 1.0]])
+    state = State(surface, lights, jnp.zeros(0), before, SHARES, nothing, nothing)
+    keys = jax.random.split(draws.make_key(1), count)
+    drawn = np.asarray(jax.jit(jax.vmap(lambda key: ShadowLabels()(key, params, data, state).weights))(keys)) > 0
+    albedo = np.linspace(-1, 2.5, 4001)[:, None]
+    s, v, w = (np.asarray(each, np.float64) for each in (shading(surface.normals, lights), SEEN, counted))
+    lit = [stats.norm.pdf(v[p], albedo * s[p], 0.1) ** w[p] for p in range(2)]
+    dark = [(stats.expon.pdf(v[p], scale=0.07) ** w[p], stats.uniform.pdf(v[p]) ** w[p]) for p in range(2)]
+    believed = stats.norm.pdf(albedo, mean[:5], np.sqrt(variance[:5]))
+
+    def chance(p: int, other: np.ndarray) -> np.ndarray:
+        """That the pixels (5,) of image p are lit, if those of the other image are or are not."""
+        rest = believed * np.where(other, lit[1 - p], 1)
+        mine = SHARES[p, 0] * np.where(v[p] >= 0.05, (rest * lit[p]).sum(axis=0) / rest.sum(axis=0), 0)
+        return np.asarray(mine / (mine + SHARES[p, 1] * dark[p][0] + SHARES[p, 2] * dark[p][1]))
+
+    first = chance(0, np.asarray(before[1]) > 0)
+    given = [chance(1, np.full(5, other)) for other in (False, True)]
+    second = np.where(drawn[:, 0], given[1], given[0])
+    for p, expected in enumerate((first, second.mean(axis=0))):
+        error = np.sqrt(np.maximum(expected * (1 - expected), 1e-6) / count)
+        assert np.max(np.abs(np.where(w[p] > 0, drawn[:, p].mean(axis=0) - expected, 0)) / error) < 4.3
 
 
 def test_a_pixel_below_zero_is_dark(tiny):

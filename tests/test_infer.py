@@ -419,8 +419,8 @@ def test_who_goes_on_by_default(small, monkeypatch):
     ):
         with pytest.raises(InterruptedError):
             call()
-    assert best.until == 1500
-    assert [each.most for each in asked] == [1500, 30, 600, *[best.iterations] * 3]
+    assert best.until == 2000
+    assert [each.most for each in asked] == [2000, 30, 600, *[best.iterations] * 3]
 
 
 BAD = {

@@ -108,7 +108,7 @@ PRESETS: dict[str, Sampler] = {
     "best": Sampler(
         iterations=240,
         burn_in=40,
-        until=1500,
+        until=2000,
         step_size=0.3,
         leapfrogs=6,
         target_acceptance=0.85,
@@ -129,17 +129,20 @@ SURFACE = frozenset(["albedo", "normals"])
 def blocks_of(sampler: Sampler, known: frozenset[str] = frozenset()) -> dict[str, Block]:
     """The blocks of a sweep in their order, but for those whose unknowns are known."""
     found: dict[str, Block] = {}
-    if sampler.shadow is not None:
-        found["shadows"] = sampler.shadow
     hidden = draw_hidden if sampler.hidden == "sample" else mean_hidden
-    if is_whole(sampler, known):
+    whole = is_whole(sampler, known)
+    if not whole:
+        found["hidden"] = hidden
+    if sampler.shadow is not None:
+        found["shadows"] = sampler.shadow.given_albedo if "albedo" in known else sampler.shadow
+    if sampler.shadow is not None or not whole:
+        found["albedo"] = draw_albedo  # next after the labels, which have been drawn without it
+    if whole:
         found["surface"] = DrawSurface(sampler.leapfrogs, "lights" in known)
-        found["lights"] = draw_lights
+    found["lights"] = draw_lights
+    if whole:
         found["hidden"] = hidden  # afterwards: those that are Gaussian have been integrated out
     else:
-        found["hidden"] = hidden
-        found["albedo"] = draw_albedo
-        found["lights"] = draw_lights
         found["normals"] = DrawNormals(sampler.leapfrogs, sampler.epochs, sampler.mass)
     return {name: block for name, block in found.items() if name not in known}
 

@@ -24,7 +24,7 @@ SHORT = Config.of_preset("best").override(
 
 def some_misfit(**changes) -> Misfit:
     arrays = {name: np.full(shape, 0.5, np.float32) for name, shape in shapes(PIXELS).items()}
-    return Misfit(**arrays | {"surprise": np.array([2.0, 3.0], np.float32)} | changes)
+    return Misfit(**arrays | {"surprise": np.array([0.0, 0.0, 0.0, 1.0], np.float32)} | changes)
 
 
 def test_levels_are_those_of_the_laws():
@@ -36,27 +36,47 @@ def test_levels_are_those_of_the_laws():
     assert stats.kstest(level_of_angle(angle, 7.0), "uniform").pvalue > 0.01
 
 
-def test_what_is_added_falls_with_images_and_grows_with_unlikeness():
+def test_what_is_added_falls_with_images_and_grows_in_shadow():
     found = some_misfit(lasting=np.array([0.25, 0.25, 0.25, 1.0], np.float32))
     spread = np.full(PIXELS, 0.2)
     one = found.widen("albedo", spread)
     np.testing.assert_allclose(one, np.sqrt(0.5 * 0.04 + 0.5))
     np.testing.assert_allclose(found.widen("albedo", spread, images=3), np.sqrt(0.5 * 0.04 + (0.25 + 0.25) * 0.5))
-    assert found.unlikeness(1.0) == 0
-    assert found.unlikeness(3.0) == 1
-    np.testing.assert_array_equal(found.widen("albedo", spread, unlike=found.unlikeness(2.9)), one)
-    np.testing.assert_allclose(found.widen("albedo", spread, unlike=found.unlikeness(5.0)), np.sqrt(0.02 + 3 * 0.5))
-    lights = np.array([[1.0, 0.0, 2.0]])
     dark = np.linspace(0, 1, PIXELS)  # where no image shows the pixel lit
+    lights = np.array([[1.0, 0.0, 2.0]])
     np.testing.assert_allclose(found.widen("albedo", spread, dark), np.sqrt(0.5 * 0.04 + (1 + 0.5 * dark) * 0.5))
     np.testing.assert_allclose(found.widen("lights", np.zeros((1, 3)), lights), np.sqrt(0.5 * 5) * np.ones((1, 3)))
 
 
+def test_who_surprises_is_known_worse():
+    """Surprise is judged by what is usual in so much shadow; variances follow it, and never fall where it grows."""
+    found = some_misfit(
+        surprise=np.array([0.5, 0.2, -0.1, 0.1], np.float32), unlike=np.array([0.4, 0, 0.4, 0], np.float32)
+    )
+    assert found.unlikeness(np.exp(0.5)) == pytest.approx(0, abs=1e-6)
+    assert found.unlikeness(np.exp(0.7), shadow=0.5) == pytest.approx(1, abs=1e-5)
+    assert found.unlikeness(np.exp(0.5), images=2) == pytest.approx(0.5, abs=1e-5)
+    spread = np.full(PIXELS, 0.2)
+    usual = found.widen("albedo", spread)
+    np.testing.assert_allclose(found.widen("albedo", spread, unlike=0.5) ** 2, np.exp(0.2) * usual**2)
+    np.testing.assert_allclose(found.widen("albedo", spread, unlike=-9.0) ** 2, np.exp(-0.4) * usual**2)
+    np.testing.assert_allclose(found.widen("albedo", spread, unlike=3.0) ** 2, np.exp(0.4) * 1.8 * usual**2)
+    np.testing.assert_array_equal(found.widen("normals", spread, unlike=3.0), found.widen("normals", spread))
+    variances = [found.widen("albedo", spread, unlike=u)[0] for u in np.linspace(-3, 6, 91)]
+    assert np.all(np.diff(variances) >= 0)
+
+
 def test_a_misfit_of_wrong_shape_or_sign_is_refused():
     some_misfit().validate(PIXELS)
-    for changes in ({"albedo": np.zeros(3)}, {"growth": np.full(4, -1.0)}, {"surprise": np.full(2, np.nan)}):
-        with pytest.raises(ValueError, match=r"misfit\.\w+: expected numbers of at least 0"):
+    for changes, told in (
+        ({"albedo": np.zeros(3)}, r"albedo: expected finite numbers of shape \(64,\), got \(3,\)"),
+        ({"growth": np.full(4, -1.0)}, "growth: expected numbers of at least 0, got -1"),
+        ({"surprise": np.full(4, np.nan)}, "surprise: expected finite numbers"),
+    ):
+        with pytest.raises(ValueError, match=told):
             some_misfit(**changes).validate(PIXELS)
+    with pytest.raises(ValueError, match=r"misfit\.surprise: expected a limit above what is usual, got 0"):
+        some_misfit(surprise=np.zeros(4)).validate(PIXELS)
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +88,9 @@ def dome_model() -> DLN:
     model = DLN.build(prior, (8, 8), noise_var=1e-3, light_precision=4.0, preset="best")
     images = [each for each in model.sample(20, seed=3).images]
     told = [post.diagnostics.surprise for post in model.infer_many(images, iterations=40)]
-    limit = np.array([np.mean(told), np.mean(told) + 3 * np.std(told)], np.float32)
-    return replace(model, misfit=some_misfit(surprise=limit, growth=np.ones(4, np.float32)))
+    limit = np.array([np.log(np.mean(told)), 0, 0, np.log1p(3 * np.std(told) / np.mean(told))], np.float32)
+    ones = np.ones(4, np.float32)
+    return replace(model, misfit=some_misfit(surprise=limit, growth=ones, unlike=ones))
 
 
 def test_spreads_are_widened_and_the_posteriors_own_are_kept(dome_model):
@@ -81,7 +102,7 @@ def test_spreads_are_widened_and_the_posteriors_own_are_kept(dome_model):
     for name in QUANTITIES:
         np.testing.assert_array_equal(getattr(own, f"{name}_std"), wide.spread[name])
         np.testing.assert_array_equal(own.spread[name], wide.spread[name])
-        assert np.all(getattr(wide, f"{name}_std") > wide.spread[name])
+        assert np.all(getattr(wide, f"{name}_std") > 0.6 * wide.spread[name])  # e^-½: less is never said
     dark, unlike = wide.shadows.mean(axis=0).ravel(), wide.info["unlike"]
     expected = dome_model.misfit.widen("albedo", own.albedo_std.ravel(), dark, images=2, unlike=unlike)
     np.testing.assert_allclose(wide.albedo_std.ravel(), expected, rtol=1e-5)
@@ -122,8 +143,9 @@ def test_training_measures_what_the_model_cannot_know(trained, tmp_path, monkeyp
     found = model.misfit
     found.validate(100)
     assert found.normals.mean() > 1  # degrees²
-    usual, limit = found.surprise
-    assert 0 < usual < limit
+    assert found.surprise[3] > 0  # the limit is above what is usual
+    assert np.all(found.unlike >= 0)
+    assert found.unlike[QUANTITIES.index("lights")] == 0
     square = found.normals.reshape(10, 10)
     np.testing.assert_allclose(square, square[:, ::-1], rtol=1e-4)  # the same from left and right
     assert np.all((found.lasting >= 0) & (found.lasting <= 1))

@@ -75,12 +75,13 @@ def sets_of(data: Dataset, seed: int) -> list[tuple[str, int, list[int]]]:
 
 
 def judge(model: DLN, data: Dataset, references: np.ndarray, seed: int, sweeps: int = SWEEPS) -> dict[str, Any]:
-    """Shares covered at every level: by number of images of subset 1, and by subset from one image; and sharpness, the
-    mean of what is reported, without which an interval may cover by being wide.
+    """Shares covered at every level: by number of images of subset 1, and by subset from one image; their standard
+    errors, which say how much another choice of people would change them; and sharpness, the mean of what is reported,
+    without which an interval may cover by being wide.
     """
     sets = sets_of(data, seed)
     noise = float(np.mean(np.asarray(model.params.noise_var)))
-    pooled: dict[str, dict[str, list[np.ndarray]]] = {}
+    pooled: dict[str, dict[str, dict[int, list[np.ndarray]]]] = {}
     sharp: dict[str, dict[str, list[float]]] = {}
     for count in sorted({len(shown) for _, _, shown in sets}):
         alike = [each for each in sets if len(each[2]) == count]
@@ -91,23 +92,35 @@ def judge(model: DLN, data: Dataset, references: np.ndarray, seed: int, sweeps: 
             found = levels_of(post, references[person], data, person, shown, noise)
             widths = {"normals": post.normals_std, "albedo": post.albedo_std, "light": post.lights_std}
             for quantity, level in found.items():
-                pooled.setdefault(quantity, {}).setdefault(name, []).append(level)
+                pooled.setdefault(quantity, {}).setdefault(name, {}).setdefault(person, []).append(level)
             for quantity, width in widths.items():
                 sharp.setdefault(quantity, {}).setdefault(name, []).append(float(np.mean(width)))
-    result: dict[str, Any] = {"calibration": {}, "calibration_subsets": {}, "sharpness": {}}
+    result: dict[str, Any] = {"sharpness": {}}
     for quantity, by_name in pooled.items():
-        shares = {name: _shares(np.concatenate(levels)) for name, levels in by_name.items()}
-        result["calibration"][quantity] = {"1": shares["subset 1"]} | {
-            str(k): shares[f"k {k}"] for k in COUNTS if f"k {k}" in shares
+        covered = {
+            name: shares_of([np.concatenate(levels) for levels in people.values()]) for name, people in by_name.items()
         }
-        result["calibration_subsets"][quantity] = {str(s): shares[f"subset {s}"] for s in SUBSETS}
+        for which, ending in enumerate(("", "_error")):
+            shares = {name: each[which] for name, each in covered.items()}
+            result.setdefault(f"calibration{ending}", {})[quantity] = {"1": shares["subset 1"]} | {
+                str(k): shares[f"k {k}"] for k in COUNTS if f"k {k}" in shares
+            }
+            result.setdefault(f"calibration_subsets{ending}", {})[quantity] = {
+                str(s): shares[f"subset {s}"] for s in SUBSETS
+            }
         if quantity in sharp:
             result["sharpness"][quantity] = {name: float(np.mean(each)) for name, each in sharp[quantity].items()}
     return result
 
 
-def _shares(levels: np.ndarray) -> dict[str, float]:
-    return {f"{level:g}": float(np.mean(levels <= level)) for level in LEVELS}
+def shares_of(people: list[np.ndarray]) -> tuple[dict[str, float], dict[str, float]]:
+    """Shares covered at every level, and their standard errors: people are independent, the numbers of one are not."""
+    covered, errors = {}, {}
+    for level in LEVELS:
+        each = [float(np.mean(levels <= level)) for levels in people]
+        covered[f"{level:g}"] = float(np.mean(np.concatenate(people) <= level))
+        errors[f"{level:g}"] = float(np.std(each, ddof=1) / np.sqrt(len(each))) if len(each) > 1 else float("nan")
+    return covered, errors
 
 
 # ---- Simulation

@@ -4,14 +4,15 @@ A posterior is as right as its model. That the prior has seen few objects, that 
 are not Lambertian, no chain can see: it is measured on objects that were left out of the prior (`learning.misfit`),
 and added. With s the posterior's own standard deviation, of pixel i and of light p,
 
-$$\sigma_i^2 = \alpha\, s_i^2 + u\,\Bigl(\gamma + \frac{1 - \gamma}k + \kappa\, q_i\Bigr) B_i, \qquad
-  \boldsymbol\sigma_p^2 = \alpha\, \mathbf s_p^2 + u\,\mathbf V \boldsymbol\ell_p^2$$
+$$\sigma_i^2 = e^{\rho u} \Bigl[\alpha\, s_i^2 + \Bigl(\gamma + \frac{1 - \gamma}k + \kappa\, q_i\Bigr) B_i\Bigr],
+  \qquad \boldsymbol\sigma_p^2 = \alpha\, \mathbf s_p^2 + \mathbf V \boldsymbol\ell_p^2$$
 
 where α says how far errors follow the posterior's spread, which depends on the image, and B is what they have besides.
 A share γ of it stays however many images k there are; where a share q of them, on average over draws, does not show the
 pixel lit, κq comes on top. Images leave a linear map of the lights open; V has the variances of its elements, squares
-being taken element by element. Whoever is unlike all that the model has learned from is known worse: u is 1 up to the
-limit of surprise that left-out objects keep to, and grows with what is beyond.
+being taken element by element. Whoever surprises the model is known worse: u is 0 for those who do as left-out objects
+did on average, in as many images and as much shadow, and 1 at the limit that about one in a hundred of them is beyond;
+ρ says how far errors follow. From there on σ² grows in a straight line.
 """
 
 from collections.abc import Sequence
@@ -37,10 +38,11 @@ MOSTLY_DARK = 0.9  # of the pixels: there is next to nothing to go by
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Misfit:
-    """B of each quantity, for lights V, and in `growth` α, in `lasting` γ and in `shaded` κ, in the order of these.
+    """B of each quantity, for lights V, and in this order α in `growth`, γ in `lasting`, κ in `shaded`, ρ in `unlike`.
 
-    Normals are in degrees². `surprise` has the mean of left-out objects, and the limit that about one in a hundred
-    is beyond; `strangers` the odds that a probe is of somebody known (`recognition.known`), all 0 if never learned.
+    Normals are in degrees². `surprise` says what is usual, of the logarithm: of one image without shadows, what it has
+    more if all is in shadow, and if there are ever so many images, and how far from there the limit is. `strangers` has
+    the odds that a probe is of somebody known (`recognition.known`), all 0 if never learned.
     """
 
     albedo: Leaf  # (V,)
@@ -50,13 +52,16 @@ class Misfit:
     growth: Leaf  # (4,)
     lasting: Leaf  # (4,)
     shaded: Leaf  # (4,)
-    surprise: Leaf  # (2,)
+    unlike: Leaf  # (4,)
+    surprise: Leaf  # (4,)
     strangers: Leaf  # (7,)
 
-    def unlikeness(self, surprise: float) -> float:
-        """How far an object is from those that the model knows; beyond 1 it is further than nearly all left out."""
-        usual, limit = (float(each) for each in self.surprise)
-        return max(surprise - usual, 0.0) / max(limit - usual, 1e-9)
+    def unlikeness(self, surprise: float, shadow: float = 0.0, images: int = 1) -> float:
+        """u of an object that has so many images, of which a share is in shadow; beyond 1 it is further off than nearly
+        all left out.
+        """
+        usual, dark, many, reach = (float(each) for each in self.surprise)
+        return (np.log(max(surprise, 1e-12)) - usual - dark * shadow - many * (1 - 1 / images)) / reach
 
     def widen(
         self, name: str, spread: np.ndarray, around: np.ndarray | None = None, images: int = 1, unlike: float = 0.0
@@ -70,14 +75,18 @@ class Misfit:
         if around is not None:
             around = np.asarray(around, np.float64)
             beyond, share = (around**2 @ beyond.T, share) if name == "lights" else (beyond, share + shaded * around)
-        beyond = max(unlike, 1.0) * share * beyond
-        return np.sqrt(float(self.growth[which]) * np.asarray(spread, np.float64) ** 2 + beyond)
+        variance = float(self.growth[which]) * np.asarray(spread, np.float64) ** 2 + share * beyond
+        return np.sqrt(growing(float(self.unlike[which]), unlike) * variance)
 
     def validate(self, pixels: int) -> None:
         for name, shape in shapes(pixels).items():
             found = np.asarray(getattr(self, name))
-            if found.shape != shape or not np.all(np.isfinite(found)) or (name != "strangers" and found.min() < 0):
-                raise ValueError(f"misfit.{name}: expected numbers of at least 0 of shape {shape}, got {found.shape}")
+            if found.shape != shape or not np.all(np.isfinite(found)):
+                raise ValueError(f"misfit.{name}: expected finite numbers of shape {shape}, got {found.shape}")
+            if name not in ("strangers", "surprise") and found.min() < 0:
+                raise ValueError(f"misfit.{name}: expected numbers of at least 0, got {found.min():g}")
+        if not float(self.surprise[3]) > 0:
+            raise ValueError(f"misfit.surprise: expected a limit above what is usual, got {float(self.surprise[3]):g}")
 
 
 QUANTITIES = tuple(field.name for field in fields(Misfit))[:4]
@@ -86,7 +95,14 @@ QUANTITIES = tuple(field.name for field in fields(Misfit))[:4]
 def shapes(pixels: int) -> dict[str, tuple[int, ...]]:
     """Of the arrays of a `Misfit` for so many pixels."""
     maps = {"albedo": (pixels,), "normals": (pixels,), "scaled_normals": (3, pixels), "lights": (3, 3)}
-    return maps | {"growth": (4,), "lasting": (4,), "shaded": (4,), "surprise": (2,), "strangers": (7,)}
+    numbers = {name: (4,) for name in ("growth", "lasting", "shaded", "unlike")}
+    return maps | numbers | {"surprise": (4,), "strangers": (7,)}
+
+
+def growing(rho: float, unlike: Any) -> Any:
+    """What σ² is multiplied by: as errors of left-out objects grow and, beyond what was seen, along the tangent."""
+    seen = np.clip(unlike, -1, 1)
+    return np.exp(rho * seen) * (1 + rho * np.maximum(np.asarray(unlike) - 1, 0))
 
 
 # ---- Which interval just covers the truth?
@@ -264,12 +280,12 @@ def summarise(
     diagnostics = Diagnostics(trace, burn_in, as_picture(pooled("acceptance")[0], shape))
     total = dict(spread)
     if misfit is not None:
-        unlike = misfit.unlikeness(diagnostics.surprise)
+        shadows = pooled("shadows")[0][:images].mean(axis=0)
+        unlike = misfit.unlikeness(diagnostics.surprise, float(np.mean(shadows)), images)
         info = info | {"unlike": unlike}
         known = {"lights"} if "lights" in info["known"] else set(QUANTITIES) - {"lights"} if info["known"] else set()
-        shadows = pooled("shadows")[0][:images]
         for name in set(QUANTITIES) - known:
-            around = lights if name == "lights" else shadows.mean(axis=0)
+            around = lights if name == "lights" else shadows
             total[name] = misfit.widen(name, spread[name], around, images=images, unlike=unlike)
     samples = {}
     if sampler.keep:

@@ -15,7 +15,7 @@ from scipy.optimize import nnls
 
 from deep_lambertian.energy import Params
 from deep_lambertian.geometry import angles
-from deep_lambertian.inference.posterior import QUANTITIES, Misfit, Posterior, level_of_angle, level_of_error
+from deep_lambertian.inference.posterior import QUANTITIES, Misfit, Posterior, growing, level_of_angle, level_of_error
 from deep_lambertian.learning.config import Config, seed_of
 from deep_lambertian.learning.m_step import prior_step
 from deep_lambertian.learning.stereo import photometric_stereo
@@ -146,12 +146,11 @@ def _compare(found: Errors, post: Posterior, truth: np.ndarray, lights: np.ndarr
         "scaled_normals": np.moveaxis(post.spread["scaled_normals"], -1, 0).reshape(3, -1),
     }
     images = len(post.lights)
-    if images == 1:
-        found["surprise"].append(np.array(post.diagnostics.surprise))
-        if lights is not None:
-            errors["lights"] = light_error(post.lights[0], lights[0])
-            spreads["lights"] = post.spread["lights"][0]
-            found["light"].append(post.lights[0])
+    found["surprise"].append(np.array(post.diagnostics.surprise))
+    if images == 1 and lights is not None:
+        errors["lights"] = light_error(post.lights[0], lights[0])
+        spreads["lights"] = post.spread["lights"][0]
+        found["light"].append(post.lights[0])
     for name, error in errors.items():
         found[f"error.{name}"].append(error)
         found[f"spread.{name}"].append(spreads[name])
@@ -165,18 +164,21 @@ def light_error(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def _fit(found: Errors, shape: Shape, share: float, objects: int) -> Misfit:
-    """α, B, γ and κ of every quantity by least squares on squared errors, then one factor that makes intervals of
-    single images cover what they say: errors have longer tails than Gauss's law, and squares would widen the middle.
+    """α, B, γ and κ of every quantity by least squares on squared errors, ρ by how errors follow surprise, then one
+    factor that makes intervals of single images cover what they say: errors have longer tails than Gauss's law, and
+    squares would widen the middle. Of lights surprise tells nothing.
 
     The prior has learned from a `share` of the objects only. What it lacks of a surface falls with their number. Lights
     are off by about the same in all images of an object: three variances were fitted to as many errors as `objects`.
     """
     wider = objects / max(objects - 3, 1)
-    values, growth, lasting, shaded = {}, [], [], []
+    surprise, unlike = _usual_surprise(found)
+    values, growth, lasting, shaded, following = {}, [], [], [], []
     for name in QUANTITIES:
         errors, spreads = (np.array(found[f"{what}.{name}"], np.float64) for what in ("error", "spread"))
         images = np.array(found[f"images.{name}"])
-        alpha, gamma, kappa, factor, beyond, added = 1.0, 1.0, 0.0, 1.0, np.zeros((3, 3)), np.zeros_like(spreads)
+        alpha, gamma, kappa, rho, factor = 1.0, 1.0, 0.0, 0.0, 1.0
+        beyond, added = np.zeros((3, 3)), np.zeros_like(spreads)
         if name == "lights" and len(errors):
             lights = np.array(found["light"], np.float64) ** 2
             excess, size = np.maximum(errors**2 - spreads**2, 0), np.sqrt(lights.sum(axis=1))
@@ -194,21 +196,36 @@ def _fit(found: Errors, shape: Shape, share: float, objects: int) -> Misfit:
             added = beyond + shade * dark
         if len(errors):
             level, single = level_of_angle if name == "normals" else level_of_error, images == 1
-            factor = _matching(
-                level, errors[single], np.sqrt(alpha * spreads**2 + added)[single], MATCHED.get(name, (0.5,))
-            )
+            off, variance = errors[single], (alpha * spreads**2 + added)[single]
+            if name != "lights":
+                each = np.log((off**2 / np.maximum(variance, 1e-12)).reshape(len(off), -1).mean(axis=1))
+                rho = max(float(np.polyfit(unlike, each, 1)[0]), 0.0)
+                variance *= growing(rho, unlike).reshape(-1, *[1] * (off.ndim - 1))
+            factor = _matching(level, off, np.sqrt(variance), MATCHED.get(name, (0.5,)))
             factor *= wider if name == "lights" else share
         values[name] = factor * beyond
         growth.append(factor * alpha)
         lasting.append(gamma)
         shaded.append(kappa)
+        following.append(rho)
     arrays = {name: value.astype(np.float32) for name, value in values.items()}
-    logs = np.log(np.maximum(np.array(found["surprise"], np.float64), 1e-12))
-    surprise = np.exp([logs.mean(), logs.mean() + TAIL * logs.std()]).astype(np.float32)
-    of_each = {"growth": growth, "lasting": lasting, "shaded": shaded}
+    of_each = {"growth": growth, "lasting": lasting, "shaded": shaded, "unlike": following}
     numbers = {name: np.array(each, np.float32) for name, each in of_each.items()} | {"surprise": surprise}
     numbers["strangers"] = np.zeros(7, np.float32)
     return Misfit(**arrays, **numbers)
+
+
+def _usual_surprise(found: Errors) -> tuple[np.ndarray, np.ndarray]:
+    """What is usual (see `Misfit`), and u of each single image. Shadows alone surprise a little, and many images less
+    than one.
+    """
+    logs = np.log(np.maximum(np.array(found["surprise"], np.float64), 1e-12))
+    dark, images = (np.array([np.mean(each) for each in found[f"{name}.albedo"]]) for name in ("shadow", "images"))
+    columns = np.stack([np.ones_like(dark), dark, 1 - 1 / images], axis=1)
+    usual = np.linalg.lstsq(columns, logs, rcond=None)[0]
+    off = (logs - columns @ usual)[images == 1]
+    reach = TAIL * max(float(off.std()), 1e-6)
+    return np.array([*usual, reach], np.float32), off / reach
 
 
 def _smooth(variance: np.ndarray, shape: Shape) -> np.ndarray:

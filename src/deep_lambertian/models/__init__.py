@@ -132,8 +132,11 @@ def read(path: str | Path) -> tuple[Params, Misfit | None, dict[str, Any]]:
         params = Params(prior=prior, **{name: _take(tensors, name) for name in needed})
         misfit = None
         if any(name.startswith("misfit.") for name in tensors):
-            for name, length in {"strangers": 7, "shaded": 4}.items():  # files of before have none
+            for name, length in {"strangers": 7, "shaded": 4, "unlike": 4}.items():  # files of before have none
                 tensors.setdefault(f"misfit.{name}", np.zeros(length, np.float32))
+            if len(told := tensors.get("misfit.surprise", ())) == 2:  # the mean and the limit, for all images alike
+                usual, limit = np.log(np.maximum(told, 1e-12))
+                tensors["misfit.surprise"] = np.array([usual, 0, 0, max(limit - usual, 1e-6)], np.float32)
             names = [f.name for f in dataclasses.fields(Misfit)]
             misfit = Misfit(**{name: np.asarray(_take(tensors, f"misfit.{name}")) for name in names})
         if tensors:

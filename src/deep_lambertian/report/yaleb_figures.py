@@ -213,7 +213,9 @@ def _densities(found: YalebFindings, path: Path) -> Section:
 
 
 def calibration_table(results: Mapping[str, Any]) -> Table:
-    """Shares covered by intervals of 50 and 90 %, in per cent, and what is reported on average (sharpness)."""
+    """Shares covered by intervals of 50 and 90 %, in per cent, with their standard errors over people, and what is
+    reported on average (sharpness).
+    """
     rows = [["quantity", "images", "50 %", "90 %", "mean of what is reported"]]
     for quantity in results["calibration"]:
         tables = ("calibration", "k {}", "k = {}"), ("calibration_subsets", "subset {}", "one of subset {}")
@@ -221,7 +223,8 @@ def calibration_table(results: Mapping[str, Any]) -> Table:
             for which, shares in results[key][quantity].items():
                 known = results["sharpness"].get(quantity, {})
                 width = known.get(name.format(which), known.get("subset 1") if which == "1" else None)
-                covered = [f"{100 * shares[level]:.0f}" for level in ("0.5", "0.9")]
+                errors = results[f"{key}_error"][quantity][which]
+                covered = [f"{100 * shares[level]:.0f} ± {100 * errors[level]:.0f}" for level in ("0.5", "0.9")]
                 rows.append([quantity, label.format(which), *covered, "" if width is None else f"{width:.3g}"])
     return rows
 

@@ -1,6 +1,7 @@
 """(d) Job after job in one studio: neither its server nor the process that infers may grow."""
 
 import statistics
+import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,11 @@ def run(tally: Tally, seed: int, seconds: float, work: Path, *, most: int | None
         return
     finally:
         served.process.terminate()
-        served.process.wait(30)
+        try:
+            served.process.wait(30)
+        except subprocess.TimeoutExpired:
+            served.process.kill()
+            tally.add("load: jobs of the studio", HANG, "the studio was told to end, and had not after 30 s")
     if len(held) < LEAST:
         tally.add("load: jobs of the studio", SKIPPED, f"{len(held)} jobs in so short a time: too few to tell")
         return

@@ -27,16 +27,16 @@ LIGHT_MEAN, LIGHT_VARIANCE, NOISE_VARIANCE = (0.0, 0.0, 0.8), (0.35, 0.2, 0.1), 
 MISFIT_NOISE = 0.02  # standard deviation of what is added to the photographs that the misfit is measured on
 
 
-def draw_people(head: Morphable, skins: np.ndarray, count: int, size: int, seed: int) -> Heads:
+def draw_people(head: Morphable, count: int, size: int, seed: int) -> Heads:
     """Heads with albedo."""
-    textures = draw_textures(head, skins, min(count, SKINS), seed)
+    textures = draw_textures(head, min(count, SKINS), seed)
     return head.draw(count, size, seed, variety=VARIETY, textures=textures)
 
 
-def learn(head: Morphable, skins: np.ndarray, size: int, seed: int = 0, count: int = PEOPLE) -> DLN:
+def learn(head: Morphable, size: int, seed: int = 0, count: int = PEOPLE) -> DLN:
     """The model at `size`×`size` pixels."""
     shape = (size, size)
-    rows = augment(draw_people(head, skins, count, size, seed).surface.pack(), shape, 1, 0, mirrored=True, seed=seed)
+    rows = augment(draw_people(head, count, size, seed).surface.pack(), shape, 1, 0, mirrored=True, seed=seed)
     made = {"objects": [], "heads": count, "seed": seed, "variety": vars(VARIETY), "covariance": vars(COVARIANCE)}
     model = DLN.build(
         covariance_gaussian(rows, shape, COVARIANCE, seed=seed),
@@ -47,7 +47,7 @@ def learn(head: Morphable, skins: np.ndarray, size: int, seed: int = 0, count: i
         preset="best",
         info={**made, "licence": "Apache-2.0", "notice": head.licence},
     )
-    return replace(model, misfit=_misfit(model, draw_people(head, skins, OTHERS, size, seed + 1), seed))
+    return replace(model, misfit=_misfit(model, draw_people(head, OTHERS, size, seed + 1), seed))
 
 
 def _misfit(model: DLN, heads: Heads, seed: int):

@@ -194,12 +194,16 @@ def test_the_factor_makes_intervals_cover_what_they_say():
 
 
 def test_simulated_objects_are_ranked_evenly_and_a_wrong_model_is_found_out(dome_model):
-    """Simulation-based calibration, and its negative control: a model that takes its noise for much less than it is."""
+    """Simulation-based calibration, and its negative control: a model that believes that objects differ by half as much
+    as they do.
+    """
     model = replace(dome_model, misfit=None)
     found = calibration.simulation(model, seed=1, count=48, say=lambda _: None)
     assert all(each["p"] > 0.01 for each in found.values()), found
     assert sum(found["light"]["histogram"]) == 48 * 3
     images, drawn = calibration.simulate(model, 48, 1, (17, 2, 1))
-    sure = replace(model, params=replace(model.params, noise_var=model.params.noise_var / 100))
+    prior = model.params.prior
+    narrow = replace(prior, variance=prior.variance / 4, factors=prior.factors / 2)
+    sure = replace(model, params=replace(model.params, prior=narrow))
     ranked = calibration.ranks_of(sure, images, drawn, seed=2)
     assert min(each["p"] for each in ranked.values()) < 0.01

@@ -30,7 +30,7 @@ TIMES = 14  # at most: of more objects some, evenly spread, say as much
 IMAGES = 4  # of each of them, inferred one by one
 SWEEPS = 80  # of their chains
 SMOOTH = 1 / 24  # of the images' height: errors of neighbouring pixels are alike
-MATCHED = {"lights": (0.5, 0.9)}  # levels at which intervals are to cover what they say; of others the middle one
+MATCHED = 0.5, 0.9  # levels at which intervals are to cover what they say
 TAIL = 2.5  # standard deviations above the mean log surprise at which an object is called unlike the others
 SCALES = np.exp(np.linspace(-2, 2, 161))
 
@@ -164,9 +164,9 @@ def light_error(found: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def _fit(found: Errors, shape: Shape, share: float, objects: int) -> Misfit:
-    """α, B, γ and κ of every quantity by least squares on squared errors, ρ by how errors follow surprise, then one
-    factor that makes intervals of single images cover what they say: errors have longer tails than Gauss's law, and
-    squares would widen the middle. Of lights surprise tells nothing.
+    """α, B and γ of every quantity by least squares on squared errors; κ and ρ by how their logarithms follow shadow
+    and surprise from photo to photo, which a few large errors do not decide; then one factor that makes intervals of
+    single images cover what they say, as errors have longer tails than Gauss's law. Of lights neither tells much.
 
     The prior has learned from a `share` of the objects only. What it lacks of a surface falls with their number. Lights
     are off by about the same in all images of an object: three variances were fitted to as many errors as `objects`.
@@ -187,22 +187,21 @@ def _fit(found: Errors, shape: Shape, share: float, objects: int) -> Misfit:
         elif name != "lights":
             usual = _smooth((errors[images == 1] ** 2).mean(axis=0), shape)
             one, many = np.ones_like(errors) * usual, usual / images.reshape(-1, *[1] * usual.ndim)
-            dark = usual * np.array(found[f"shadow.{name}"]).reshape(len(errors), *[1] * (usual.ndim - 1), -1)
-            columns = np.stack([each.ravel() for each in (spreads**2, one, many, dark)], axis=1)
+            columns = np.stack([each.ravel() for each in (spreads**2, one, many)], axis=1)
             weight = 1 / np.maximum(columns[:, :2].sum(axis=1), 1e-12)
-            alpha, stays, goes, shade = nnls(columns * weight[:, None], (errors**2).ravel() * weight)[0]
-            every = max(stays + goes, 1e-12)
-            gamma, kappa, beyond = stays / every, shade / every, every * usual
-            added = beyond + shade * dark
+            alpha, stays, goes = nnls(columns * weight[:, None], (errors**2).ravel() * weight)[0]
+            gamma, beyond = stays / max(stays + goes, 1e-12), (stays + goes) * usual
+            added = beyond + np.zeros_like(spreads)
         if len(errors):
-            level, single = level_of_angle if name == "normals" else level_of_error, images == 1
+            single = images == 1
             off, variance = errors[single], (alpha * spreads**2 + added)[single]
             if name != "lights":
-                each = np.log((off**2 / np.maximum(variance, 1e-12)).reshape(len(off), -1).mean(axis=1))
-                rho = max(float(np.polyfit(unlike, each, 1)[0]), 0.0)
+                dark = np.array(found[f"shadow.{name}"])[single]
+                kappa, rho = _following(off**2 / np.maximum(variance, 1e-12), dark, unlike)
+                variance += kappa * dark.reshape(len(off), *[1] * (off.ndim - 2), -1) * beyond
                 variance *= growing(rho, unlike).reshape(-1, *[1] * (off.ndim - 1))
-            factor = _matching(level, off, np.sqrt(variance), MATCHED.get(name, (0.5,)))
-            factor *= wider if name == "lights" else share
+            level = level_of_angle if name == "normals" else level_of_error
+            factor = _matching(level, off, np.sqrt(variance), MATCHED) * (wider if name == "lights" else share)
         values[name] = factor * beyond
         growth.append(factor * alpha)
         lasting.append(gamma)
@@ -213,6 +212,14 @@ def _fit(found: Errors, shape: Shape, share: float, objects: int) -> Misfit:
     numbers = {name: np.array(each, np.float32) for name, each in of_each.items()} | {"surprise": surprise}
     numbers["strangers"] = np.zeros(7, np.float32)
     return Misfit(**arrays, **numbers)
+
+
+def _following(ratios: np.ndarray, dark: np.ndarray, unlike: np.ndarray) -> tuple[float, float]:
+    """κ and ρ, by which the ratios (N, …) of squared errors to variances grow with shadow and with u."""
+    mean = np.log(ratios.reshape(len(ratios), -1).mean(axis=1))
+    columns = np.stack([np.ones(len(mean)), dark.mean(axis=1), unlike], axis=1)
+    _, kappa, rho = np.linalg.lstsq(columns, mean, rcond=None)[0]
+    return max(float(kappa), 0.0), max(float(rho), 0.0)
 
 
 def _usual_surprise(found: Errors) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,5 @@
-"""One photo of each person: a model against the mean shape of the sources that it was learned from, on Yale B.
+"""One photo of each person: a model against the mean shape of the sources that it was learned from, on Yale B; and
+with --calibration the shares of people that its intervals cover.
 
 python -m tools.train_faces48.evaluate CroppedYale.zip faces48 --protocol dev --protocol confirm
 """
@@ -11,7 +12,7 @@ import numpy as np
 
 from deep_lambertian.data import load_yaleb
 from deep_lambertian.data.yaleb import PROTOCOLS
-from deep_lambertian.experiments import few_images
+from deep_lambertian.experiments import calibration, few_images
 from deep_lambertian.experiments.few_images import RecognitionTest, Surfaces
 from deep_lambertian.geometry import unit
 from deep_lambertian.learning.stereo import reference_surfaces
@@ -28,6 +29,7 @@ parser.add_argument("model", metavar="MODEL")
 parser.add_argument("--protocol", action="append", choices=["dev", "confirm"], help="default: dev")
 parser.add_argument("--seed", type=int, default=0, help="seed of the chains (default: %(default)s)")
 parser.add_argument("--chains", type=int, help="of each photo (default: as the model has it)")
+parser.add_argument("--calibration", action="store_true", help="shares covered, in place of errors")
 
 
 def evaluate(model: DLN, path: Path, protocol: str, seed: int, chains: int | None) -> dict[str, dict[str, float]]:
@@ -56,6 +58,17 @@ def evaluate(model: DLN, path: Path, protocol: str, seed: int, chains: int | Non
     }
 
 
+def covered(model: DLN, path: Path, protocol: str, seed: int) -> dict[str, dict]:
+    """The shares, by subset, of what intervals of 50 and 90 % cover, and what is reported on average."""
+    data = load_yaleb(path, model.shape).objects(list(PROTOCOLS[protocol][1]))
+    found = calibration.judge(model, data, reference_surfaces(data), seed)
+    shares = found["calibration_subsets"]
+    return {
+        quantity: {subset: [each["0.5"], each["0.9"]] for subset, each in by_subset.items()}
+        for quantity, by_subset in shares.items()
+    } | {"reported": found["sharpness"]}
+
+
 def _judged(methods: dict, name: str, test: RecognitionTest, choices: list) -> dict[str, float]:
     rules = {"plain": name, "shadow": f"{name}_shadow", "detail": f"{name}_detail"}
     errors = {rule: few_images.recognition_errors(methods[each], test, choices) for rule, each in rules.items()}
@@ -66,5 +79,8 @@ if __name__ == "__main__":
     options = parser.parse_args()
     model = load_model(options.model)
     for protocol in options.protocol or ["dev"]:
-        judged = evaluate(model, options.path, protocol, options.seed, options.chains)
+        if options.calibration:
+            judged = covered(model, options.path, protocol, options.seed)
+        else:
+            judged = evaluate(model, options.path, protocol, options.seed, options.chains)
         print(json.dumps({"protocol": protocol, "seed": options.seed, **judged}), flush=True)

@@ -72,7 +72,12 @@ def test_missing_files(capsys, tmp_path, portrait):
         ("reproduce", "yaleb", f"{nothing}.zip", "--out", tmp_path / "run", "--quiet"),
     ):
         assert "nothing" in fails(capsys, *arguments)
-    assert "yaleb24" in fails(capsys, "infer", "yaleb25", portrait, "--out", tmp_path / "out")
+    line = fails(capsys, "infer", "yaleb42", portrait, "--out", tmp_path / "out")
+    assert "yaleb42: expected a model file or the name of a bundled model (faces48, yaleb24, yaleb48)" in line
+    for alone in ("yaleb24", "yaleb42", "my-run/model.safetensors"):
+        line = fails(capsys, "infer", alone, "--out", tmp_path / "out")
+        assert line == f"dln infer: {alone}: expected a photo, or a model and photos, got no photo"
+    assert "two.jpg: expected a photo, found nothing" in fails(capsys, "infer", "two.jpg", portrait)
     assert not (tmp_path / "out").exists()
 
 

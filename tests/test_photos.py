@@ -254,6 +254,19 @@ def test_infer_writes_everything_and_relight_reads_it(photo_file, tmp_path, caps
         assert message in capsys.readouterr().err
 
 
+def test_infer_takes_the_model_that_anyone_may_use_unless_one_is_named(model, photo_file, tmp_path, capsys):
+    """And a model may be a file of any name, before options as well as before photos."""
+    short = ["--iterations", "8", "--chains", "1", "--samples", "0", "--no-align", "--out", str(tmp_path / "out")]
+    assert main(["infer", str(photo_file), *short]) == 0
+    assert capsys.readouterr().out.startswith("model: faces48, which is taken where none is named")
+    assert np.load(tmp_path / "out" / "uncertainty.npz")["albedo_std"].shape == (48, 48)
+    model.save(tmp_path / "mine", compact=True)
+    for given in (["yaleb24", *short, str(photo_file)], [str(tmp_path / "mine"), str(photo_file), *short]):
+        assert main(["infer", *given, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["model"] == given[0]
+        assert np.load(tmp_path / "out" / "uncertainty.npz")["albedo_std"].shape == (24, 24)
+
+
 def test_known_lights_and_masks_come_from_files(model, tmp_path, capsys):
     people = draw_faces(1, images=3, size=48, seed=4, lights=np.array([[0.3, 0, 0.8], [-0.3, 0.1, 0.8], [0, 0.4, 0.8]]))
     paths = [str(save(tmp_path / f"{i}.png", image)) for i, image in enumerate(people.images[0])]

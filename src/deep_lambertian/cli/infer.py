@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deep_lambertian.cli.options import (
+    MODEL,
     SAMPLES,
     add_inference,
     add_processes,
@@ -31,17 +32,21 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 EXAMPLE = """examples:
-  dln infer yaleb24 portrait.jpg
+  dln infer portrait.jpg
   dln infer yaleb24 left.jpg right.jpg front.jpg --out me
   dln infer my-run/model.safetensors vase.png --no-align --mask vase-mask.png --lights lights.txt
   dln infer my-run/model.safetensors my-objects/ --out results
   dln infer model.safetensors my-objects/ --out results --coordinator node0:5123 --processes 2 --process-id 0"""
+UNNAMED = "faces48"  # of the bundled models, that which anyone may use
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "dln infer [MODEL] PHOTO... [options]"
+    # The first may be a model, and options may stand after it: what follows it is an argument of its own.
+    given = f"photos of one thing, or one folder of many objects; before them {MODEL}, or {UNNAMED} is taken"
+    parser.add_argument("photos", nargs=1, action="extend", metavar="[MODEL] PHOTO...", help=given)
+    parser.add_argument("photos", nargs="+", action="extend", help=argparse.SUPPRESS).required = False
     add_inference(parser, "object", "images")
-    photo = "photos of one thing, or one folder of many objects"
-    parser.add_argument("photos", type=Path, nargs="+", metavar="PHOTO", help=photo)
     parser.add_argument("--out", type=Path, help="folder of the results (default, for photos: PHOTO-dln beside it)")
     photos = parser.add_argument_group("photos")
     photos.add_argument("--lights", type=Path, metavar="FILE", help="known lights: three numbers for each photo")
@@ -62,12 +67,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from deep_lambertian.data.sources import ARCHIVES
 
+    options.model, options.photos = _told_apart(options.photos)
     first = options.photos[0]
     if first.is_dir() or first.name.lower().endswith(ARCHIVES):
         if len(options.photos) > 1:
             raise ValueError(f"expected photos, or one folder of objects, got {len(options.photos)} paths with {first}")
         return _folder(first, options)
     return _photos(options)
+
+
+def _told_apart(given: list[str]) -> tuple[str, list[Path]]:
+    """The model, which the first of what was given may name, and the photos.
+
+    What is no file and ends in nothing is no photo: a misspelt name is told of when the model is loaded.
+    """
+    first, photos = Path(given[0]), [Path(each) for each in given]
+    named = first.suffix == ".safetensors" or not (first.suffix or first.exists())
+    if first.is_file() and not named:
+        with first.open("rb") as file:
+            named = file.read(24).endswith(b'{"__metadata__":')
+    if named and len(given) == 1:
+        raise ValueError(f"{first}: expected a photo, or a model and photos, got no photo")
+    return (given[0], photos[1:]) if named else (UNNAMED, photos)
+
+
+def _tell_model(options: argparse.Namespace) -> None:
+    if options.model == UNNAMED and not options.quiet:
+        tell(f"model: {UNNAMED}, which is taken where none is named")
 
 
 def _photos(options: argparse.Namespace) -> int:
@@ -149,14 +175,15 @@ def _write(folder: Path, result: Any, options: argparse.Namespace, pool: "Execut
     save_files(folder, result, ", ".join(photo.name for photo in result.photos), pool.submit)
     warnings, lights, report = result.posterior.diagnostics.warnings, describe_lights(result), folder / "report.html"
     if not options.json:
+        _tell_model(options)
         for each in () if options.quiet else lights:
             place = f"azimuth {each['azimuth_deg']:+.0f}°, elevation {each['elevation_deg']:+.0f}°"
             tell(f"light of {each['photo']}: {place} (right and up are positive)")
         for note in (*result.posterior.notes, *warnings):
             printer_of(options)(f"note: {note}")
         tell(f"report: {report}")
-    found = {"out": str(folder), "report": str(report), "lights": lights, **summary(result.posterior)}
-    return found | {"notes": list(result.notes), "warnings": warnings}
+    found = {"model": options.model, "out": str(folder), "report": str(report), "lights": lights}
+    return found | summary(result.posterior) | {"notes": list(result.notes), "warnings": warnings}
 
 
 def _folder(path: Path, options: argparse.Namespace) -> int:
@@ -182,8 +209,10 @@ def _folder(path: Path, options: argparse.Namespace) -> int:
     if distributed.is_first():
         counts = {"done": result.done, "before": result.before, "failed": len(result.failed)}
         if options.json:
-            print_json({**counts, "out": str(result.out), "summary": str(result.summary), "reasons": result.failed})
+            where = {"out": str(result.out), "summary": str(result.summary)}
+            print_json({"model": options.model, **counts, **where, "reasons": result.failed})
         else:
+            _tell_model(options)
             tell(f"results: {result.out} ({', '.join(f'{count} {what}' for what, count in counts.items())})")
             tell(f"summary: {result.summary}")
     return 1 if result.failed else 0

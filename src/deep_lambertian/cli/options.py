@@ -36,13 +36,11 @@ def tell(text: str) -> None:
     print(shown(text))
 
 
-def add_inference(parser: argparse.ArgumentParser, what: str, pictures: str, model: str | None = None) -> None:
-    """Of commands that infer something, called `what`, from pictures, which are called so, by `model` unless told."""
-    known = "a bundled model's name (see dln models) or a model file"
-    if model is None:
-        parser.add_argument("model", metavar="MODEL", help=known)
-    else:
-        parser.add_argument("model", metavar="MODEL", nargs="?", default=model, help=f"{known} (default: {model})")
+MODEL = "a bundled model's name (see dln models) or a model file"
+
+
+def add_inference(parser: argparse.ArgumentParser, what: str, pictures: str) -> None:
+    """Of commands that infer something, called `what`, from pictures, which are called so."""
     parser.add_argument("--chains", type=CHAINS, metavar="N", help=f"N chains for each {what} (default: the preset's)")
     parser.add_argument("--iterations", type=int, metavar="N", help="sweeps of a chain (default: as the model has it)")
     linear = f"take the {pictures}' numbers as linear light, not sRGB"

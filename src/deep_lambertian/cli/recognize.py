@@ -7,16 +7,17 @@ named, or called unknown; where probes lie in folders of people's names too, the
 import argparse
 from pathlib import Path
 
-from deep_lambertian.cli.options import add_inference, print_json, printer_of, tell
+from deep_lambertian.cli.options import MODEL, add_inference, print_json, printer_of, tell
 
 EXAMPLE = """examples:
   dln recognize --gallery people/ --probe new-photos/ --out answers.csv
   dln recognize yaleb24 --gallery crops/ --probe probes/ --no-align --linear --json"""
-MODEL = "yaleb48"  # of the bundled ones, that which is wrong least often
+BEST = "yaleb48"  # of the bundled ones, that which is wrong least often
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_inference(parser, "person", "photos", MODEL)
+    parser.add_argument("model", metavar="MODEL", nargs="?", default=BEST, help=f"{MODEL} (default: {BEST})")
+    add_inference(parser, "person", "photos")
     parser.add_argument("--gallery", type=Path, required=True, metavar="DIR", help="known photos of each person")
     parser.add_argument("--probe", type=Path, required=True, metavar="DIR", help="photos to be named")
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the answers as CSV")

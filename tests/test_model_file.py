@@ -94,9 +94,10 @@ def test_a_changed_bit_is_noticed_and_files_of_before_are_read(saved):
     whole = saved.read_bytes()
     rewrite(saved)
     dl.load_model(saved)  # without a checksum
-    rewrite(saved, header=lambda d: d.update(version=2))
-    with pytest.raises(dl.ModelFileError, match="expected a checksum, got none"):
-        dl.load_model(saved)
+    for version in (2, True, 0, 1.5):
+        rewrite(saved, header=lambda d, version=version: d.update(version=version))
+        with pytest.raises(dl.ModelFileError, match="expected a checksum, got none"):
+            dl.load_model(saved)
     saved.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(dl.ModelFileError, match="its checksum is not that of its contents"):
         dl.load_model(saved)

@@ -80,13 +80,15 @@ def test_sixteen_bits_in_colour(colour, channels):
             decode(damaged, "photo.png")
 
 
-def test_a_strip_without_end_in_sixteen_bits_is_refused():
-    """Its filters would be undone pixel after pixel, for hours."""
+def test_a_strip_without_end_in_sixteen_bits_is_refused_and_so_is_nothing():
+    """The filters of the one would be undone pixel after pixel, for hours. Of two headers Pillow goes by the last."""
     strip = filtered_png(np.ones((40, 1, 3), np.uint16), 2)
-    header = struct.pack(">IIBBBBB", 1, 90_000_000, 16, 2, 0, 0, 0)
-    endless = strip[:16] + header + struct.pack(">I", zlib.crc32(b"IHDR" + header)) + strip[33:]
-    with pytest.raises(ImageError, match="expected at most 32767 pixels a side in 16 bits, got 1×90000000"):
-        decode(endless, "strip.png")
+    whole = strip[8:33]
+    for width, height, after in ((1, 90_000_000, b""), (0, 1, whole)):
+        header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+        changed = strip[:16] + header + struct.pack(">I", zlib.crc32(b"IHDR" + header)) + after + strip[33:]
+        with pytest.raises(ImageError, match=f"expected 1 to 32767 pixels a side in 16 bits, got {width}×{height}"):
+            decode(changed, "strip.png")
 
 
 def test_sixteen_bits_in_colour_are_turned_upright_and_said_of_other_formats():

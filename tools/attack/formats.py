@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -231,9 +232,14 @@ REFUSALS = (ValueError, OSError)  # what the command line tells in a line
 
 
 def attempt(form: Format, path: Path, whole: str) -> tuple[str, str]:
-    """Read a file: how it ended (see `tally`), and what was told. `whole` is the digest of what the sound one gives."""
+    """Read a file: how it ended (see `tally`), and what was told. `whole` is the digest of what the sound one gives.
+
+    Of a file that says it is older than checksums nothing is promised: it is refused here.
+    """
+    from deep_lambertian.support import files
+
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), patch.object(files, "SINCE", 1):
             warnings.simplefilter("ignore")
             found = form.read(path)
     except REFUSALS as error:

@@ -16,8 +16,8 @@ def read_deep_png(data: bytes) -> np.ndarray:
     width, height, _, colour, _, _, interlaced = struct.unpack(">IIBBBBB", data[16:29])
     if interlaced:
         raise ValueError("expected one of 16 bits that is not interlaced; save it without interlacing")
-    if max(width, height) > MOST_SIDE:
-        raise ValueError(f"expected at most {MOST_SIDE} pixels a side in 16 bits, got {width}×{height}")
+    if not (1 <= width <= MOST_SIDE and 1 <= height <= MOST_SIDE):
+        raise ValueError(f"expected 1 to {MOST_SIDE} pixels a side in 16 bits, got {width}×{height}")
     channels = CHANNELS[colour]
     length = height * (1 + 2 * channels * width)
     rows = zlib.decompressobj().decompress(packed, length)

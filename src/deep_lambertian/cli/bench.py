@@ -2,8 +2,8 @@
 
 inference: HMC for the normals against blackjax, whole inference at the paper's sizes, how time grows with pixels,
 images and objects, and memory. learning: contrastive divergence against the machine's own matrix product and against
-scikit-learn, the two steps of EM, how they grow, and two processes against one. photo: how long dln infer takes for a
-photo of a megapixel, the first time and from then on. recognition: a probe against 100 and 1,000 people. studio: a
+scikit-learn, the two steps of EM, how they grow, and two processes against one. photo: how long dln infer takes for
+photos of a megapixel, the first time and from then on. recognition: a probe against 100 and 1,000 people. studio: a
 photo dropped on the page of a warm studio, in chromium, and the memory of 200 jobs. Each takes some minutes; --quick is
 a smoke run at small sizes. The benchmarks lie in the folder benchmarks/ of the source, not in the installed package.
 """

@@ -489,7 +489,10 @@ def test_what_is_wrong_is_told_by_people_and_without_options_of_the_command():
 def test_a_terminal_that_is_closed_leaves_no_photos(tmp_path):
     command = [sys.executable, "-m", "deep_lambertian.cli", "studio", "--no-browser", "--port", "0"]
     env = os.environ | {"TMPDIR": str(tmp_path)}
-    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
+    as_in_a_terminal = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
+    running = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, preexec_fn=as_in_a_terminal
+    )
     within(60, lambda: any(tmp_path.glob("dln-studio-*")))
     running.send_signal(signal.SIGHUP)
     running.wait(20)

@@ -254,8 +254,12 @@ def test_infer_writes_everything_and_relight_reads_it(photo_file, tmp_path, caps
         assert message in capsys.readouterr().err
 
 
-def test_infer_takes_the_model_that_anyone_may_use_unless_one_is_named(model, photo_file, tmp_path, capsys):
-    """And a model may be a file of any name, before options as well as before photos."""
+def test_infer_takes_the_model_that_anyone_may_use_unless_one_is_named(
+    model, photo_file, tmp_path, capsys, monkeypatch
+):
+    """And a model may be a file of any name, before options as well as before photos; a folder is none."""
+    (tmp_path / "yaleb24").mkdir()
+    monkeypatch.chdir(tmp_path)
     short = ["--iterations", "8", "--chains", "1", "--samples", "0", "--no-align", "--out", str(tmp_path / "out")]
     assert main(["infer", str(photo_file), *short]) == 0
     assert capsys.readouterr().out.startswith("model: faces48, which is taken where none is named")

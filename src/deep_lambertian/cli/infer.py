@@ -82,7 +82,8 @@ def _told_apart(given: list[str]) -> tuple[str, list[Path]]:
     What is no file and ends in nothing is no photo: a misspelt name is told of when the model is loaded.
     """
     first, photos = Path(given[0]), [Path(each) for each in given]
-    named = first.suffix == ".safetensors" or not (first.suffix or first.exists())
+    bundled = (Path(__file__).parents[1] / "models" / f"{given[0]}.safetensors").is_file()  # whatever else is called so
+    named = bundled or first.suffix == ".safetensors" or not (first.suffix or first.exists())
     if first.is_file() and not named:
         with first.open("rb") as file:
             named = file.read(24).endswith(b'{"__metadata__":')

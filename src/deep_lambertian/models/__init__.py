@@ -49,10 +49,12 @@ def names() -> list[str]:
 def find(name: str | Path) -> Path:
     """The file of a bundled model by its name, or a path as it is; a file of that name in the way goes first."""
     path = Path(name)
-    if isinstance(name, Path) or path.exists() or path.suffix or path.name != str(name):
+    if isinstance(name, Path) or path.is_file() or path.suffix or path.name != str(name):
         return path
     if name in names():
         return FOLDER / f"{name}{SUFFIX}"
+    if path.exists():
+        return path  # a folder: it is told of when it is read
     known = ", ".join(names()) or "none"
     raise FileNotFoundError(f"{name}: expected a model file or the name of a bundled model ({known}), found neither")
 

@@ -487,12 +487,11 @@ def test_what_is_wrong_is_told_by_people_and_without_options_of_the_command():
 
 
 def test_a_terminal_that_is_closed_leaves_no_photos(tmp_path):
-    command = [sys.executable, "-m", "deep_lambertian.cli", "studio", "--no-browser", "--port", "0"]
+    as_in_a_terminal = "import signal; signal.signal(signal.SIGHUP, signal.SIG_DFL)"  # these tests may run under nohup
+    code = f"{as_in_a_terminal}; from deep_lambertian.cli import main; main(['studio', '--no-browser', '--port', '0'])"
     env = os.environ | {"TMPDIR": str(tmp_path)}
-    as_in_a_terminal = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these tests may run under nohup
-    running = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, preexec_fn=as_in_a_terminal
-    )
+    command = [sys.executable, "-c", code]
+    running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env)
     within(60, lambda: any(tmp_path.glob("dln-studio-*")))
     running.send_signal(signal.SIGHUP)
     running.wait(20)
